@@ -1,0 +1,597 @@
+"""The schema of a configuration: every setting, its type, its default and a sentence on it.
+
+Defaults are those of the `fpn-iaia-bl` preset at full size. A comment "paper" marks a value that the
+FPN-IAIA-BL paper fixes, "ancestor" one taken from IAIA-BL, ProtoPNet or Deformable ProtoPNet, "ours" a
+choice that the paper leaves open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+MARGIN_CLASSES = ("circumscribed", "indistinct", "spiculated", "negative")
+SIZE_MULTIPLE = 16  # four max-pools of stride 2 come before the coarsest level
+PARTS = ("backbone", "neck", "prototypes", "head")
+MAX_BLOCKS = 5
+
+Level = Annotated[int, Field(ge=2, le=5)]
+Count = Annotated[int, Field(ge=0, le=10_000)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+PoolSize = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
+ClassTable = dict[str, dict[str, float]]
+
+# The paper's fine-annotation coefficients: rows are the sample's class, columns the prototype's.
+# The captions of the paper decide which table is which; its two labels are swapped.
+PAPER_OUTSIDE: ClassTable = {
+    row: {column: float(row != "negative") for column in MARGIN_CLASSES} for row in MARGIN_CLASSES
+}
+PAPER_INSIDE: ClassTable = {
+    "circumscribed": {"circumscribed": 0, "indistinct": 0, "spiculated": 0, "negative": 1},
+    "indistinct": {"circumscribed": 0, "indistinct": 0, "spiculated": 0, "negative": 1},
+    "spiculated": {"circumscribed": 1, "indistinct": 1, "spiculated": 0, "negative": 1},
+    "negative": {"circumscribed": 0, "indistinct": 0, "spiculated": 0, "negative": 0},
+}
+
+
+def _check_part(part: str) -> None:
+    name, _, block = part.partition(".")
+    blocks = [str(number) for number in range(1, MAX_BLOCKS + 1)]
+    if name not in PARTS or (block and (name != "backbone" or block not in blocks)):
+        raise ValueError(
+            f'no part "{part}"; the parts are {", ".join(PARTS)} and backbone.1 to backbone.5'
+        )
+
+
+class Section(BaseModel):
+    """A table of the configuration; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
+
+
+class Negatives(Section):
+    """How the negative class is drawn from its training images."""
+
+    count: Count = Field(
+        200,
+        description="Negative training images used in an epoch; 0 uses all (paper: 200 of 5,000).",
+    )
+    resample: Literal["once", "epoch"] = Field(
+        "once", description="Draw the negatives once for the run (paper) or anew each epoch (ours)."
+    )
+
+
+class Data(Section):
+    """What the images are and how they reach the model."""
+
+    classes: list[str] = Field(
+        list(MARGIN_CLASSES),
+        min_length=2,
+        description="Class names in the order of the logits; every label of the manifest must be one of them.",
+    )
+    negative_class: str = Field(
+        "negative",
+        description='The class of images without a lesion, left out of margin AUROC; "" for none.',
+    )
+    image_size: int = Field(
+        224,
+        ge=SIZE_MULTIPLE,
+        description="Side of the model's square input in pixels, a multiple of 16.",
+    )
+    fit: Literal["stretch", "pad"] = Field(
+        "stretch",
+        description="Bring an image to the input size by stretching it (IAIA-BL) or by keeping its aspect and padding.",
+    )
+    mean: tuple[float, float, float] = Field(
+        IMAGENET_MEAN,
+        description="Mean of the red, green and blue channels, subtracted from the [0, 1] image.",
+    )
+    std: tuple[Positive, Positive, Positive] = Field(
+        IMAGENET_STD, description="Standard deviation by which the three channels are divided."
+    )
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.2,
+        description="Share of the training patients held out for validation when the manifest has no validation rows.",
+    )
+    balance: Literal["none", "class"] = Field(
+        "class",
+        description="Draw training images as they come, or so that every class is drawn equally often.",
+    )
+    annotated_share: Share = Field(
+        0.0,
+        description="Least share of annotated images in each training batch, so that the fine loss has something to do.",
+    )
+    negatives: Negatives = Field(Negatives(), description="How the negative class is drawn.")
+    memory_budget: NonNegative = Field(
+        2.0,
+        description="Gigabytes of decoded images kept in memory; the rest is decoded each time.",
+    )
+
+    @field_validator("image_size")
+    @classmethod
+    def _size_is_a_multiple(cls, size: int) -> int:
+        if size % SIZE_MULTIPLE:
+            below = size - size % SIZE_MULTIPLE
+            raise ValueError(
+                f"must be a multiple of {SIZE_MULTIPLE}, got {size}; try {below} or {below + SIZE_MULTIPLE}"
+            )
+        return size
+
+    @model_validator(mode="after")
+    def _class_names_make_sense(self) -> Data:
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError(f"classes has a name twice: {self.classes}")
+        if any(not name.strip() for name in self.classes):
+            raise ValueError("classes has an empty name")
+        if self.negative_class and self.negative_class not in self.classes:
+            raise ValueError(
+                f'negative_class "{self.negative_class}" is not one of classes {self.classes}; '
+                'set it to one of them, or to "" for none'
+            )
+        return self
+
+
+class Augmentation(Section):
+    """Random changes of a training image, its mask and its lesion box together."""
+
+    flip: bool = Field(
+        True, description="Mirror left-right and up-down, each with probability one half."
+    )
+    quarter_turns: bool = Field(True, description="Turn by a random multiple of 90 degrees.")
+    rotation: Annotated[float, Field(ge=0, le=180)] = Field(
+        10.0, description="Largest rotation in degrees, either way, on top of the quarter turns."
+    )
+    zoom: tuple[Positive, Positive] = Field(
+        (0.9, 1.1),
+        description="Range of the random magnification; above 1 crops, below 1 pads by reflection.",
+    )
+    brightness: NonNegative = Field(0.1, description="Largest change added to the [0, 1] image.")
+    contrast: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.1, description="Largest relative change of contrast about the image's mean."
+    )
+
+    @field_validator("zoom")
+    @classmethod
+    def _zoom_is_a_range(cls, zoom: tuple[float, float]) -> tuple[float, float]:
+        if zoom[0] > zoom[1]:
+            raise ValueError(f"must be [smallest, largest], got {list(zoom)}")
+        return zoom
+
+
+class Backbone(Section):
+    """The convolutional network that the pyramid stands on."""
+
+    name: str = Field(
+        "vgg16", description='"vgg16", or "timm:NAME" for a network of the timm library.'
+    )
+    width: Annotated[float, Field(gt=0, le=4)] = Field(
+        1.0,
+        description="Multiplier of the number of channels; below 1 gives a small network (ours).",
+    )
+    batch_norm: bool = Field(
+        False, description="Batch norm after each convolution (ours, for training from nothing)."
+    )
+    weights: str = Field(
+        "",
+        description='Where training starts from: "" (nothing), "imagenet" (downloaded once), or a .safetensors or .pth file.',
+    )
+
+
+class Neck(Section):
+    """What turns backbone maps into the vectors that prototypes are compared with."""
+
+    kind: Literal["pyramid", "add-on", "none"] = Field(
+        "pyramid",
+        description="The paper's top-down pyramid, ProtoPNet's two 1x1 convolutions, or nothing.",
+    )
+    dim: Annotated[int, Field(ge=1, le=4096)] = Field(
+        128,
+        description="Number d of channels of the pyramid and of each prototype (ours; IAIA-BL has 512).",
+    )
+    upsample: Literal["nearest", "bilinear"] = Field(
+        "nearest", description="How a coarser map is brought to the size of the finer one (ours)."
+    )
+
+
+class Prototypes(Section):
+    """How many prototypes each class has on each level."""
+
+    counts: dict[Level, Count] = Field(
+        {2: 3, 3: 3, 4: 3, 5: 3},
+        description="Prototypes per level of every class that per_class does not name (ours).",
+    )
+    negative_counts: dict[Level, Count] = Field(
+        {2: 1, 3: 1, 4: 1, 5: 1}, description="Prototypes per level of the negative class (ours)."
+    )
+    per_class: dict[str, dict[Level, Count]] = Field(
+        {}, description="Prototypes per level of single classes, by class name."
+    )
+    init: Literal["patches", "random"] = Field(
+        "patches",
+        description="Training starts the prototypes as training patches (ours) or leaves them random.",
+    )
+
+
+class Similarity(Section):
+    """How a patch is compared with a prototype."""
+
+    kind: Literal["cosine", "log-l2"] = Field(
+        "cosine",
+        description="Cosine similarity (paper) or log((d+1)/(d+1e-4)) of the L2 distance d.",
+    )
+    squared: bool = Field(
+        False,
+        description="log-l2 only: use the squared distance (ProtoPNet), not the plain one (IAIA-BL).",
+    )
+    relu: bool = Field(False, description="Cosine only: set negative similarities to zero.")
+
+
+class Pooling(Section):
+    """How a similarity map becomes one score."""
+
+    kind: Literal["focal", "topk", "max", "average"] = Field(
+        "focal",
+        description="Top-k mean minus mean (paper), top-k mean (IAIA-BL), maximum (ProtoPNet) or mean.",
+    )
+    k: PoolSize | dict[Level, PoolSize] = Field(
+        9,
+        description="Patches in the top-k mean: a number, a fraction of the map, or a table of either by level.",
+    )
+
+
+class Head(Section):
+    """The last layer: logits = W scores, no bias."""
+
+    own: float = Field(
+        1.0, description="First weight of a prototype for its own class, before the scale."
+    )
+    other: float = Field(
+        -0.5, description="First weight of a prototype for other classes, before the scale (ours)."
+    )
+    scale: Positive = Field(1.0, description="Scale of the scores, folded into the first weights.")
+
+
+class Model(Section):
+    """The network."""
+
+    backbone: Backbone = Field(Backbone(), description="The convolutional network.")
+    neck: Neck = Field(Neck(), description="What follows the backbone.")
+    prototypes: Prototypes = Field(Prototypes(), description="How many prototypes, and where.")
+    similarity: Similarity = Field(
+        Similarity(), description="How patches and prototypes are compared."
+    )
+    pooling: Pooling = Field(Pooling(), description="How a similarity map becomes a score.")
+    head: Head = Field(Head(), description="The last layer.")
+
+
+class FineLoss(Section):
+    """The fine-annotation loss."""
+
+    weight: NonNegative = Field(
+        0.001, description="Weight of the fine-annotation loss (the paper's lambda 4)."
+    )
+    kind: Literal["class-pair", "grouped"] = Field(
+        "class-pair",
+        description="The paper's loss by class pair, or IAIA-BL's with one norm per group of prototypes.",
+    )
+    combine: Literal["paper", "disjoint"] = Field(
+        "paper",
+        description="Outside pixels weigh outside + inside (paper), or outside alone (ours).",
+    )
+    transpose: bool = Field(
+        False,
+        description="Transpose the inside table among the non-negative classes, as the paper's text (not its table) says.",
+    )
+    per_pixel: bool = Field(
+        False,
+        description="Divide each norm by the square root of the number of pixels (ours), so that sizes compare.",
+    )
+    outside: ClassTable = Field(
+        PAPER_OUTSIDE,
+        description="Penalty of activating outside the annotation, by sample class and prototype class.",
+    )
+    inside: ClassTable = Field(
+        PAPER_INSIDE,
+        description="Penalty of activating inside the annotation, by sample class and prototype class.",
+    )
+
+
+class Loss(Section):
+    """The objective: cross entropy + weighted terms."""
+
+    cross_entropy: NonNegative = Field(1.0, description="Weight of the cross entropy.")
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="Label smoothing of the cross entropy (ours)."
+    )
+    cluster: NonNegative = Field(
+        0.8, description="Weight of the cluster loss (lambda 1; ancestor: .8)."
+    )
+    separation: NonNegative = Field(
+        0.08, description="Weight of the separation loss (lambda 2; ancestor: .08)."
+    )
+    scope: Literal["level", "all"] = Field(
+        "level",
+        description="Cluster and separation maxima per level, averaged (ours), or over all prototypes at once.",
+    )
+    orthogonality: NonNegative = Field(
+        0.01, description="Weight of the orthogonality loss (lambda 3)."
+    )
+    group: Literal["class-level", "class"] = Field(
+        "class-level",
+        description="Prototypes that should be orthogonal: of one class and level (ours), or of one class.",
+    )
+    fine: FineLoss = Field(FineLoss(), description="The fine-annotation loss.")
+
+
+class HeadFit(Section):
+    """The convex problem that is solved for the head after each projection."""
+
+    l1: NonNegative = Field(
+        1e-4, description="L1 penalty on weights between a prototype and other classes (ancestor)."
+    )
+    ridge: Positive = Field(
+        1e-3,
+        description="Squared penalty on the distance from the head's first weights (ours: makes the optimum unique).",
+    )
+    tolerance: Positive = Field(
+        1e-7, description="The solve stops when no weight's optimality error exceeds this."
+    )
+    balance: bool = Field(True, description="Weigh the classes equally.")
+
+
+class Projection(Section):
+    """How a prototype becomes its nearest training patch."""
+
+    source: Literal["class", "any"] = Field(
+        "class",
+        description="Patches of training images of the prototype's class (ancestor) or of any class (paper's words).",
+    )
+    unique: Literal["image", "patch", "none"] = Field(
+        "image",
+        description="No two prototypes of a class and level take the same image, or the same patch, or no such rule (ours).",
+    )
+    inside_annotation: bool = Field(
+        False, description="Only patches inside the annotation of annotated images (ours)."
+    )
+    candidates: Annotated[int, Field(ge=1)] = Field(
+        20,
+        description="Nearest images remembered for each prototype, from which the unique choice is made.",
+    )
+
+
+class TrainStep(Section):
+    """A step of the schedule that trains some parts for some epochs."""
+
+    step: Literal["train"] = Field("train", description="Kind of the step.")
+    name: str = Field(
+        "train", description="Name in logs; the decay counts epochs over all steps of one name."
+    )
+    learns: list[str] = Field(
+        ["neck", "prototypes", "head"],
+        min_length=1,
+        description='Parts that learn: "backbone", single blocks of it such as "backbone.5", "neck", "prototypes", "head".',
+    )
+    epochs: Positive = Field(1.0, description="Epochs, before train.scale.")
+    learning_rates: dict[str, Positive] = Field(
+        {},
+        description="Learning rate of each part that learns; parts not named take learning_rate.",
+    )
+    learning_rate: Positive = Field(
+        1e-3, description="Learning rate of the parts that learning_rates does not name."
+    )
+    weight_decay: NonNegative = Field(
+        1e-3, description="Weight decay of backbone, neck and head; prototypes have none."
+    )
+    warmup: NonNegative = Field(
+        0.0, description="Epochs over which the rates rise from zero, before train.scale."
+    )
+    decay: Literal["constant", "cosine", "step"] = Field(
+        "constant", description="How the rates fall after the warm-up."
+    )
+    decay_every: Positive = Field(
+        5.0, description="Epochs between two falls of decay step, before train.scale."
+    )
+    decay_factor: Positive = Field(
+        0.1, description="Factor of each fall of decay step, or what is left at the end of cosine."
+    )
+    clip: NonNegative = Field(0.0, description="Largest norm of the gradient; 0 does not clip.")
+    views: Count = Field(
+        0,
+        description="Fixed augmented views of each image, cached where the frozen part ends; 0 draws fresh ones, uncached.",
+    )
+    losses: dict[
+        Literal["cross_entropy", "cluster", "separation", "orthogonality", "fine"], NonNegative
+    ] = Field({}, description="Weights of loss terms for this step alone.")
+
+    @field_validator("learns")
+    @classmethod
+    def _parts_exist(cls, learns: list[str]) -> list[str]:
+        for part in learns:
+            _check_part(part)
+        return learns
+
+    @field_validator("learning_rates")
+    @classmethod
+    def _rates_of_parts(cls, rates: dict[str, float]) -> dict[str, float]:
+        for part in rates:
+            if part not in PARTS:
+                raise ValueError(f'no part "{part}"; the parts are {", ".join(PARTS)}')
+        return rates
+
+
+class ProjectStep(Section):
+    """A step that projects every prototype onto its nearest training patch."""
+
+    step: Literal["project"] = Field("project", description="Kind of the step.")
+
+
+class FitHeadStep(Section):
+    """A step that solves for the head with everything else fixed."""
+
+    step: Literal["fit-head"] = Field("fit-head", description="Kind of the step.")
+
+
+class RepeatStep(Section):
+    """A step that runs other steps several times."""
+
+    step: Literal["repeat"] = Field("repeat", description="Kind of the step.")
+    times: Annotated[int, Field(ge=1)] = Field(description="How often.")
+    steps: list[SimpleStep] = Field(min_length=1, description="What is repeated.")
+
+
+SimpleStep = Annotated[TrainStep | ProjectStep | FitHeadStep, Field(discriminator="step")]
+Step = Annotated[TrainStep | ProjectStep | FitHeadStep | RepeatStep, Field(discriminator="step")]
+RepeatStep.model_rebuild()
+
+
+class Cache(Section):
+    """Maps of the frozen part of the backbone, computed once."""
+
+    disk_budget: NonNegative = Field(
+        20.0,
+        description="Gigabytes that the cache may take on disk; more is refused before any work.",
+    )
+    half: bool = Field(False, description="Keep the cached maps in half precision.")
+
+
+class Train(Section):
+    """The engine."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+        0, description="Seed of every random choice."
+    )
+    batch_size: Annotated[int, Field(ge=1)] = Field(
+        32, description="Images in a training batch, over all processes."
+    )
+    eval_batch_size: Annotated[int, Field(ge=1)] = Field(
+        32, description="Images in a batch without gradients, per process."
+    )
+    scale: Positive = Field(
+        1.0,
+        description="Multiplies the epochs of every step: one number makes the schedule longer or shorter.",
+    )
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = Field(
+        "32-true", description="Arithmetic, in lightning-fabric's words."
+    )
+    channels_last: bool = Field(
+        True, description="Keep images and maps in channels-last memory order."
+    )
+    threads: Count = Field(0, description="CPU threads; 0 leaves torch's choice.")
+    cache: Cache = Field(Cache(), description="Cached maps of the frozen part.")
+    schedule: list[Step] = Field(
+        [
+            TrainStep(
+                name="A", epochs=5, learning_rates={"neck": 3e-3, "prototypes": 3e-3, "head": 1e-3}
+            ),
+            ProjectStep(),
+            FitHeadStep(),
+            RepeatStep(
+                times=3,
+                steps=[
+                    TrainStep(
+                        name="C",
+                        learns=["backbone", "neck", "prototypes", "head"],
+                        epochs=5,
+                        learning_rates={
+                            "backbone": 1e-4,
+                            "neck": 1e-3,
+                            "prototypes": 1e-3,
+                            "head": 1e-3,
+                        },
+                    ),
+                    ProjectStep(),
+                    FitHeadStep(),
+                ],
+            ),
+        ],
+        min_length=1,
+        description="The steps of training, in order.",
+    )
+
+
+class Config(Section):
+    """A complete configuration: data, augmentation, model, loss and training."""
+
+    system: str = Field("fpn-iaia-bl", description="Name of the system, for tables and figures.")
+    data: Data = Field(Data(), description="Images and classes.")
+    augmentation: Augmentation = Field(
+        Augmentation(), description="Random changes of training images."
+    )
+    model: Model = Field(Model(), description="The network.")
+    loss: Loss = Field(Loss(), description="The objective.")
+    projection: Projection = Field(Projection(), description="Prototype projection.")
+    head_fit: HeadFit = Field(HeadFit(), description="The fit of the head.")
+    train: Train = Field(Train(), description="Schedule and engine.")
+
+    @model_validator(mode="after")
+    def _prototypes_fit_classes_and_neck(self) -> Config:
+        unknown = sorted(set(self.model.prototypes.per_class) - set(self.data.classes))
+        if unknown:
+            raise ValueError(
+                f"model.prototypes.per_class names {unknown}, not among data.classes {self.data.classes}"
+            )
+        if self.model.neck.kind == "none":
+            return self
+        counts = prototype_counts(self)
+        if not any(count for levels in counts.values() for count in levels.values()):
+            raise ValueError("model.prototypes has no prototype; set counts, e.g. {2 = 3, 5 = 3}")
+        levels = {level for by_level in counts.values() for level, n in by_level.items() if n}
+        if self.model.neck.kind == "add-on" and levels != {5}:
+            raise ValueError(
+                f'model.neck.kind "add-on" has level 5 alone, but prototypes are on levels {sorted(levels)}'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _schedule_ends_projected_and_fitted(self) -> Config:
+        kinds = [step.step for step in unrolled(self.train.schedule)]
+        if self.model.neck.kind == "none":
+            if "project" in kinds or "fit-head" in kinds:
+                raise ValueError(
+                    "train.schedule has project or fit-head, but the model has no prototypes"
+                )
+        elif kinds[-2:] != ["project", "fit-head"]:
+            raise ValueError(
+                "train.schedule must end with the steps project and fit-head: "
+                "the model that is saved has always just been projected and fitted"
+            )
+        return self
+
+
+def prototype_counts(config: Config) -> dict[str, dict[int, int]]:
+    """Prototypes of each class on each level, in the order of the classes."""
+    settings = config.model.prototypes
+    counts: dict[str, dict[int, int]] = {}
+    for name in config.data.classes:
+        default = (
+            settings.negative_counts if name == config.data.negative_class else settings.counts
+        )
+        counts[name] = dict(settings.per_class.get(name, default))
+    return counts
+
+
+def unrolled(schedule: list[Step]) -> Iterator[TrainStep | ProjectStep | FitHeadStep]:
+    """The steps of a schedule one after the other, repeats written out."""
+    for step in schedule:
+        if isinstance(step, RepeatStep):
+            for _ in range(step.times):
+                yield from step.steps
+        else:
+            yield step
+
+
+def pool_size(k: int | float | Mapping[int, int | float], level: int, cells: int) -> int:
+    """Number of patches in the top-k mean of one level, between 1 and the number of cells.
+
+    >>> pool_size(9, 5, 196), pool_size(0.05, 2, 3136), pool_size({2: 20}, 5, 196)
+    (9, 157, 9)
+    """
+    chosen = k.get(level, Pooling.model_fields["k"].default) if isinstance(k, Mapping) else k
+    wanted = chosen if isinstance(chosen, int) else round(chosen * cells)
+    return max(1, min(int(wanted), cells))
