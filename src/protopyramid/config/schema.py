@@ -49,10 +49,23 @@ def _check_part(part: str) -> None:
         )
 
 
+def _check_table_names(fine: FineLoss, classes: list[str]) -> None:
+    """Refuse a class in a fine table that is neither configured nor one of the paper's."""
+    known = {*classes, *MARGIN_CLASSES}
+    for key, table in (("inside", fine.inside), ("outside", fine.outside)):
+        named = set(table) | {column for row in table.values() for column in row}
+        if named - known:
+            raise ValueError(
+                f"loss.fine.{key} names {sorted(named - known)}, not among data.classes {classes}"
+            )
+
+
 class Section(BaseModel):
     """A table of the configuration; unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", validate_default=True, frozen=True)
+    model_config = ConfigDict(
+        extra="forbid", validate_default=True, frozen=True, allow_inf_nan=False
+    )
 
 
 class Negatives(Section):
@@ -82,6 +95,7 @@ class Data(Section):
     image_size: int = Field(
         224,
         ge=SIZE_MULTIPLE,
+        le=8192,
         description="Side of the model's square input in pixels, a multiple of 16.",
     )
     fit: Literal["stretch", "pad"] = Field(
@@ -132,7 +146,7 @@ class Data(Section):
         if self.negative_class and self.negative_class not in self.classes:
             raise ValueError(
                 f'negative_class "{self.negative_class}" is not one of classes {self.classes}; '
-                'set it to one of them, or to "" for none'
+                'set data.negative_class to one of them, or to "" for none'
             )
         return self
 
@@ -441,7 +455,7 @@ class RepeatStep(Section):
     """A step that runs other steps several times."""
 
     step: Literal["repeat"] = Field("repeat", description="Kind of the step.")
-    times: Annotated[int, Field(ge=1)] = Field(description="How often.")
+    times: Annotated[int, Field(ge=1, le=10_000)] = Field(description="How often.")
     steps: list[SimpleStep] = Field(min_length=1, description="What is repeated.")
 
 
@@ -536,6 +550,7 @@ class Config(Section):
             raise ValueError(
                 f"model.prototypes.per_class names {unknown}, not among data.classes {self.data.classes}"
             )
+        _check_table_names(self.loss.fine, self.data.classes)
         if self.model.neck.kind == "none":
             return self
         counts = prototype_counts(self)

@@ -30,26 +30,40 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from protopyramid.errors import UserError
+
 MARGINS = ("circumscribed", "indistinct", "spiculated")
 NEGATIVE = "negative"
 SPLITS = ("train", "validation", "test")
-COLUMNS = "image,label,split,mask,patient_id,lesion_x0,lesion_y0,lesion_x1,lesion_y1".split(",")
+COLUMNS = (
+    "image",
+    "label",
+    "split",
+    "mask",
+    "patient_id",
+    "lesion_x0",
+    "lesion_y0",
+    "lesion_x1",
+    "lesion_y1",
+)
 
 # Lengths below are in pixels of a patch of this size; other sizes scale them.
 REFERENCE_SIZE = 224
+# Below this size the band is under two pixels wide and margins cannot be told apart.
+MIN_SIZE = 32
 # Grey values are fractions of the full range until the very end.
 FULL_SCALE = 65535
 # Share of the patch that the lesion box covers. The limits promised are 8 and 35 %; these leave
-# room for rounding to whole pixels.
-BOX_SHARE = (0.085, 0.34)
+# room for rounding to whole pixels, and for a band of at least 7 % of the patch.
+BOX_SHARE = (0.10, 0.34)
 # The band takes this share of the patch (12 % is the promised limit), but is never wider than
 # MAX_HALF_BAND, else it would fill small masses.
 BAND_SHARE = 0.11
 MAX_HALF_BAND = 13.0
 # Margin properties as fractions of the band's half-width. The ranges touch on purpose.
 SHARP_FADE = (0.0, 0.18)
-INDISTINCT_FADE = (0.2, 1.0)
-SPICULE_REACH = (0.25, 1.15)
+INDISTINCT_FADE = (0.22, 1.0)
+SPICULE_REACH = (0.25, 1.1)
 # Between this fraction of the half-width and 1, all that a class changes is faded out, which makes
 # the outside of the band exact.
 TAPER_START = 0.85
@@ -118,7 +132,7 @@ def make_phantom(label: str, seed: int, patient: int, patch: int, size: int = 22
     blur and noise: only the pixels of the band differ.
     """
     if label not in (*MARGINS, NEGATIVE):
-        raise ValueError(f"label: expected one of {(*MARGINS, NEGATIVE)}, got {label!r}")
+        raise UserError(f"label: expected one of {(*MARGINS, NEGATIVE)}, got {label!r}")
     key = (seed, patient, patch)
     tissue = _draw_tissue(np.random.default_rng([_TISSUE, seed, patient]))
     rng = np.random.default_rng([_BODY, *key])
@@ -144,15 +158,15 @@ def _draw_tissue(rng: np.random.Generator) -> Tissue:
     """Draw the character of a patient's breast: dense or fatty, smooth or coarse, noisy or not."""
     return Tissue(
         level=rng.uniform(0.28, 0.46),
-        texture=rng.uniform(0.045, 0.085),
+        texture=rng.uniform(0.04, 0.075),
         # Power spectra of mammograms fall as 1/f^3 or nearly so (Burgess 2001).
-        slope=rng.uniform(2.8, 3.4),
+        slope=rng.uniform(2.9, 3.5),
         # Fibres run towards the nipple: structures are this much longer along than across.
-        stretch=rng.uniform(1.2, 3.0),
+        stretch=rng.uniform(1.0, 1.7),
         skew=rng.uniform(0.0, 0.12),
         strands=rng.uniform(5, 12),
         direction=rng.uniform(0, np.pi),
-        noise=rng.uniform(0.012, 0.03),
+        noise=rng.uniform(0.01, 0.022),
     )
 
 
@@ -165,7 +179,7 @@ def _background(rng: np.random.Generator, tissue: Tissue, size: int) -> Float:
     for _ in range(rng.integers(1, 4)):
         image += _density(rng, size)
     for _ in range(rng.poisson(tissue.strands)):
-        image += _strand(rng, size, tissue.direction)
+        _add_strand(rng, image, tissue.direction)
     return image
 
 
@@ -198,18 +212,23 @@ def _density(rng: np.random.Generator, size: int) -> Float:
     return np.asarray(height * np.exp(-0.5 * ((x / spread[0]) ** 2 + (y / spread[1]) ** 2)))
 
 
-def _strand(rng: np.random.Generator, size: int, direction: float) -> Float:
-    """A faint winding line (duct, ligament, vessel), mostly along `direction`. (size, size)."""
+def _add_strand(rng: np.random.Generator, image: Float, direction: float) -> None:
+    """Add a faint winding line (duct, ligament, vessel), mostly along `direction`, to (H, W)."""
+    size = image.shape[0]
     unit = size / REFERENCE_SIZE
-    centre = rng.uniform(0, size, 2)
-    x, y = _turned(size, centre, direction + rng.normal(0, 0.5))
+    x, y = _turned(size, rng.uniform(0, size, 2), direction + rng.normal(0, 0.5))
     length = rng.uniform(0.15, 0.6) * size
-    bend = rng.normal(0, 0.15)
-    wave = rng.uniform(0, 4) * unit * np.sin(x / (rng.uniform(8, 25) * unit) + rng.uniform(0, 6.3))
-    across = y - bend * x**2 / length - wave
+    bend = rng.normal(0, 0.15) / length
+    swing, stride, phase = rng.uniform((0, 8, 0), (4, 25, 2 * np.pi)) * (unit, unit, 1)
     width = rng.uniform(0.8, 2.5) * unit
     height = rng.uniform(0.02, 0.07)
-    return np.asarray(height * np.exp(-0.5 * (across / width) ** 2 - (x / length) ** 4))
+    across = y - bend * x * x
+    # Only pixels that the line can touch: the exponential of all would be most of the work.
+    near = (np.abs(across) < swing + 4 * width) & (np.abs(x) < 1.5 * length)
+    x, across = x[near], across[near]
+    across -= swing * np.sin(x / stride + phase)
+    ends = (x / length) ** 2
+    image[near] += height * np.exp(-0.5 * (across / width) ** 2 - ends * ends)
 
 
 def _turned(size: int, centre: Float, turn: float) -> tuple[Float, Float]:
@@ -248,7 +267,7 @@ def _draw_body(rng: np.random.Generator, size: int) -> Body:
         centre=centre,
         half_band=half_band,
         perimeter=_perimeter(outline, theta),
-        contrast=rng.uniform(0.14, 0.30),
+        contrast=rng.uniform(0.15, 0.30),
         blur=rng.uniform(0.6, 1.3) * unit,
     )
 
@@ -259,7 +278,7 @@ def _draw_outline(rng: np.random.Generator, theta: Float) -> Float:
     for order, spread in ((2, 0.10), (3, 0.05), (4, 0.03), (5, 0.02)):
         height = np.clip(rng.normal(0, spread), -2 * spread, 2 * spread)
         outline += height * np.cos(order * (theta - rng.uniform(0, 2 * np.pi)))
-    return outline / outline.mean()
+    return np.asarray(outline / outline.mean())
 
 
 def _fit(outline: Float, theta: Float, box_area: float, size: int) -> tuple[float, float]:
@@ -316,7 +335,7 @@ def _margin(rng: np.random.Generator, label: str, body: Body, band: npt.NDArray[
     """How far each pixel of the band is occupied by the mass, 0 to 1. Shape (pixels of band,)."""
     distance, angle = body.distance[band], body.angle[band]
     fade_range = INDISTINCT_FADE if label == "indistinct" else SHARP_FADE
-    fade = rng.uniform(*fade_range) * body.half_band * _uneven(rng, angle)
+    fade = _skewed(rng, fade_range) * body.half_band * _uneven(rng, angle)
     fade = np.minimum(fade, body.half_band)
     spicules = np.zeros_like(distance)
     if label == "spiculated":
@@ -332,6 +351,12 @@ def _margin(rng: np.random.Generator, label: str, body: Body, band: npt.NDArray[
         else:
             high = retreat
     return occupied
+
+
+def _skewed(rng: np.random.Generator, limits: tuple[float, float]) -> float:
+    """A number between the limits, the higher the likelier: borderline margins occur, but rarely."""
+    low, high = limits
+    return float(low + (high - low) * np.sqrt(rng.uniform()))
 
 
 def _edge(distance: Float, fade: Float) -> Float:
@@ -352,22 +377,22 @@ def _spicules(rng: np.random.Generator, body: Body, band: npt.NDArray[np.bool_])
     """Thorns that radiate from the core: wide at the root, thin at the tip. (pixels of band,)."""
     distance, angle, radius = body.distance[band], body.angle[band], body.radius[band]
     unit = band.shape[0] / REFERENCE_SIZE
-    reach = rng.uniform(*SPICULE_REACH) * body.half_band
-    spacing = rng.uniform(8, 14) * unit
-    count = max(8, round(body.perimeter / spacing))
-    strength = rng.uniform(0.75, 1.0)
+    reach = _skewed(rng, SPICULE_REACH) * body.half_band
+    spacing = rng.uniform(12, 21) * unit
+    count = max(7, round(body.perimeter / spacing))
+    strength = rng.uniform(0.8, 1.0)
     spicules = np.zeros_like(distance)
     for index in range(count):
-        at = 2 * np.pi * (index + rng.uniform(-0.35, 0.35)) / count
-        tip = reach * rng.uniform(0.45, 1.0)
-        root = 0.5 * spacing * rng.uniform(0.6, 1.0)
-        lean = rng.normal(0, 0.3)
+        at = 2 * np.pi * (index + rng.uniform(-0.45, 0.45)) / count
+        tip = reach * rng.uniform(0.5, 1.0)
+        root = 0.5 * spacing * rng.uniform(0.65, 1.2)
+        lean = rng.normal(0, 0.4)
         # Along: 0 at the root (as deep inside as the tip is outside), 1 at the tip.
         along = np.clip((distance + tip) / (2 * tip), 0, 1)
         arc = ((angle - at + np.pi) % (2 * np.pi) - np.pi) * radius - lean * (distance + tip)
-        half_width = root * (1 - along) ** 1.5 + 0.7 * unit
+        half_width = root * (1 - along) ** 1.3 + 1.0 * unit
         inside = np.clip(half_width - np.abs(arc) + 0.5, 0, 1) * (distance < tip)
-        np.maximum(spicules, strength * inside * (1 - 0.4 * along), out=spicules)
+        np.maximum(spicules, strength * inside * (1 - 0.3 * along), out=spicules)
     return spicules
 
 
@@ -410,6 +435,11 @@ def write_phantoms(
     `splits` are the shares of patients in train, validation and test. `workers` processes share
     the work; their number does not change a byte. `progress(done, total)` is called a patch.
     """
+    if min(patients, patches) < 1 or size < MIN_SIZE:
+        raise UserError(
+            f"phantoms: expected patients >= 1, patches >= 1 and size >= {MIN_SIZE}, "
+            f"got {patients}, {patches} and {size}"
+        )
     folder = Path(folder)
     for name in ("images", "masks"):
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -471,7 +501,7 @@ def _draw_labels(seed: int, patient: int, patches: int) -> list[str]:
 def _draw_splits(seed: int, patients: int, shares: tuple[float, float, float]) -> list[str]:
     """The split of each patient, in proportion to the shares."""
     if min(shares) < 0 or sum(shares) <= 0:
-        raise ValueError(f"splits: expected three shares >= 0, not all zero, got {shares}")
+        raise UserError(f"splits: expected three shares >= 0, not all zero, got {shares}")
     ends = np.rint(np.cumsum(shares) / sum(shares) * patients).astype(int)
     order = np.random.default_rng([_SPLITS, seed]).permutation(patients)
     ranks = np.empty(patients, dtype=int)

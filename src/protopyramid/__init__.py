@@ -1,0 +1,54 @@
+"""FPN-IAIA-BL and its kin: multi-scale, case-based, inherently interpretable image classification.
+
+Everything here is imported when it is first used, so that `import protopyramid` is instant.
+
+Example:
+    >>> import protopyramid as pp
+    >>> config = pp.load_config("fpn-iaia-bl", {"train.seed": 1})
+    >>> config.train.seed
+    1
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from protopyramid import losses
+    from protopyramid.config import dump_config, load_config
+    from protopyramid.errors import UserError
+    from protopyramid.model import build_model
+    from protopyramid.run import load_run
+
+__version__ = "0.1.0"
+__all__ = [
+    "UserError",
+    "__version__",
+    "build_model",
+    "dump_config",
+    "load_config",
+    "load_run",
+    "losses",
+]
+
+# The public names and the modules they live in.
+_HOMES = {
+    "UserError": "protopyramid.errors",
+    "build_model": "protopyramid.model",
+    "dump_config": "protopyramid.config",
+    "load_config": "protopyramid.config",
+    "load_run": "protopyramid.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "losses":
+        return import_module("protopyramid.losses")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'protopyramid' has no attribute '{name}'")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,69 @@
+"""`protopyramid data`: make a dataset of phantoms, check a manifest."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def data(context: typer.Context) -> None:
+    """Make and check the data of training."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def phantom(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
+    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same bytes.")] = 0,
+    patients: Annotated[int, typer.Option(min=1, help="Number of patients.")] = 250,
+    patches: Annotated[int, typer.Option(min=1, help="Patches of each patient.")] = 4,
+    size: Annotated[int, typer.Option(min=32, help="Side of a patch in pixels.")] = 224,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 = one a processor.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Write into a folder in use.")] = False,
+) -> None:
+    """Write synthetic mammogram patches with masks, lesion boxes and a manifest."""
+    from protopyramid.cli.console import new_folder, progress, say
+
+    new_folder(folder, force)  # before the slow imports: a wrong folder is refused at once
+    from protopyramid.data.phantoms import write_phantoms
+
+    with progress("phantoms") as update:
+        manifest = write_phantoms(
+            folder,
+            seed=seed,
+            patients=patients,
+            patches=patches,
+            size=size,
+            workers=workers or os.cpu_count() or 1,
+            progress=update,
+        )
+    say(str(manifest))
+
+
+@app.command()
+def check(
+    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest, a CSV file.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="PNG", help="Write a sheet of example images.")
+    ] = None,
+) -> None:
+    """Say what a manifest holds and what is wrong with it."""
+    from protopyramid.cli.console import say, warn
+    from protopyramid.data.check import check_manifest, contact_sheet
+    from protopyramid.data.manifest import read_manifest
+    from protopyramid.errors import UserError
+
+    report = check_manifest(manifest)
+    say(str(report))
+    for warning in report.warnings:
+        warn(warning)
+    if report.errors:
+        raise UserError(f"{manifest}: " + "; ".join(report.errors))
+    if out is not None:
+        contact_sheet(read_manifest(manifest), out)
+        say(str(out))

@@ -1,0 +1,145 @@
+"""The command `protopyramid`: its verbs, and what becomes of their errors.
+
+Exit 0 = done, 2 = the user's input is wrong (one line on stderr), 1 = a bug of ours (traceback),
+130 = stopped by the user. A command's module imports nothing heavy at its top: `--help` and a
+mistyped option answer at once.
+"""
+
+import errno
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from protopyramid import __version__
+from protopyramid.cli import data, presets
+from protopyramid.errors import UserError
+
+NAME = "protopyramid"
+PACKAGE = Path(__file__).parent.parent
+BUG, WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+# Errors of the system that the user can mend, not we.
+USERS_OWN = {
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.ENAMETOOLONG,
+    errno.ENOSPC,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+}
+
+app = typer.Typer(
+    name=NAME,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(presets.app, name="presets")
+app.add_typer(data.app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{NAME} {__version__}")
+        raise typer.Exit()
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Case-based, multi-scale, interpretable classification of mammographic masses."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        with one_line_warnings():
+            code = app(args=arguments, prog_name=NAME, standalone_mode=False)
+            sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except typer.TyperException as error:
+        return _usage_error(error)
+    except UserError as error:
+        return _wrong_input(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except (BrokenPipeError, SystemExit) as error:
+        return _closed_pipe(error)
+    except OSError as error:
+        return _system_error(error)
+    except Exception:
+        traceback.print_exc()
+        return BUG
+
+
+def _say(kind: str, message: str) -> None:
+    """One line on stderr, whatever the message holds."""
+    line = "; ".join(part.strip() for part in message.splitlines() if part.strip())
+    print(f"{NAME}: {kind}: {line}", file=sys.stderr)
+
+
+def _wrong_input(message: str) -> int:
+    _say("error", message)
+    return WRONG_INPUT
+
+
+def _usage_error(error: typer.TyperException) -> int:
+    _say("error", error.format_message())
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        print(f"try '{context.command_path} --help'", file=sys.stderr)
+    return WRONG_INPUT
+
+
+def _closed_pipe(error: BaseException) -> int:
+    """The reader of our output has gone (`| head`): stop in silence."""
+    if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+        raise error
+    # What is still buffered must not be written to the closed pipe when Python exits.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
+def _system_error(error: OSError) -> int:
+    if error.errno in USERS_OWN:
+        place = f"{error.filename}: " if error.filename else ""
+        return _wrong_input(f"{place}{error.strerror}")
+    traceback.print_exc()
+    return BUG
+
+
+@contextmanager
+def one_line_warnings() -> Iterator[None]:
+    """Within it, a warning from our own code is one line on stderr, without its place."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if Path(filename).is_relative_to(PACKAGE):
+                _say("warning", str(message))
+            else:
+                usual(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        yield

@@ -1,0 +1,43 @@
+"""`protopyramid presets`: the systems that come with the package."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from protopyramid.config.schema import Config
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+def presets(context: typer.Context) -> None:
+    """List the presets, or show one in full."""
+    if context.invoked_subcommand is not None:
+        return
+    from protopyramid.config import load_config, preset_names, preset_summary
+
+    for name in preset_names():
+        typer.echo(f"{name:<13}{preset_summary(name)} ({size_of(load_config(name))})")
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="A preset's name, or a TOML file.")]) -> None:
+    """Print all settings of a preset as TOML, to be copied and changed."""
+    from protopyramid.config import dump_config, load_config
+
+    typer.echo(dump_config(load_config(name)), nl=False)
+
+
+def size_of(config: "Config") -> str:
+    """The size of a system in a few words."""
+    from protopyramid.config.schema import prototype_counts
+
+    pixels = f"{config.data.image_size} px"
+    if config.model.neck.kind == "none":
+        return f"{pixels}, no prototypes"
+    counts = list(prototype_counts(config).values())
+    levels = sorted({level for by_level in counts for level, count in by_level.items() if count})
+    total = sum(sum(by_level.values()) for by_level in counts)
+    where = f"level {levels[0]}" if len(levels) == 1 else f"levels {levels[0]}-{levels[-1]}"
+    return f"{pixels}, {total} prototypes on {where}"

@@ -1,0 +1,54 @@
+"""The dotted keys that a configuration may have, and the one that a wrong key comes nearest to."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+
+from protopyramid.config.schema import Config, RepeatStep, Section, TrainStep
+
+SCHEDULE = "train.schedule"
+
+
+def walk_fields(
+    model: type[Section], prefix: str = ""
+) -> Iterator[tuple[str, type[Section] | None]]:
+    """Every dotted key below a section, with its own section where it is one."""
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        section = kind if isinstance(kind, type) and issubclass(kind, Section) else None
+        yield f"{prefix}{name}", section
+        if section is not None:
+            yield from walk_fields(section, f"{prefix}{name}.")
+
+
+@cache
+def section_keys() -> frozenset[str]:
+    """Dotted keys of the sections, such as `model.neck`."""
+    return frozenset(key for key, section in walk_fields(Config) if section is not None)
+
+
+@cache
+def valid_keys() -> tuple[str, ...]:
+    """Every dotted key of the schema, sections too."""
+    return tuple(key for key, _ in walk_fields(Config))
+
+
+def nearest_key(key: str) -> str | None:
+    """The valid key that is most like a wrong one, or None.
+
+    >>> nearest_key("model.neck.dimm"), nearest_key("neck.dim"), nearest_key("zzz")
+    ('model.neck.dim', 'model.neck.dim', None)
+    """
+    candidates = [*valid_keys(), *_step_keys(key)]
+    last = key.rpartition(".")[2]
+    same_name = [candidate for candidate in candidates if candidate.rpartition(".")[2] == last]
+    near = get_close_matches(key[:200], same_name or candidates, n=1, cutoff=0.6)
+    return near[0] if near else next(iter(same_name), None)
+
+
+def _step_keys(key: str) -> list[str]:
+    """The keys that a step of the schedule may have, in the place of the wrong one."""
+    parent = key.rpartition(".")[0]
+    if not parent.startswith(f"{SCHEDULE}."):
+        return []
+    return [f"{parent}.{name}" for name in {**TrainStep.model_fields, **RepeatStep.model_fields}]

@@ -1,0 +1,106 @@
+"""Random changes of training images and their masks, each a function of (seed, epoch, index) alone.
+
+A row comes out the same, bit for bit, whatever batch it is in: random numbers are drawn from its own
+key, and every step works row by row. Flips and quarter turns move pixels exactly; rotation and zoom
+are one warp of image and mask together, which reflects at the edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from protopyramid.config.schema import Augmentation
+
+Key = tuple[int, int, int]
+Draws = NDArray[np.float64]
+
+# The random numbers of a key, always all drawn, so that one setting does not change the others.
+FLIP_X, FLIP_Y, TURN, ROTATION, ZOOM, BRIGHTNESS, CONTRAST = range(7)
+
+
+def augment(
+    images: torch.Tensor, masks: torch.Tensor, keys: Sequence[Key], settings: Augmentation
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Augment images (B, C, S, S) in [0, 1] and their masks (B, S, S) uint8.
+
+    keys: one (seed, epoch, index) of non-negative integers for each row. The masks stay 0/1.
+    """
+    if len(keys) != len(images) or masks.shape != (len(images), *images.shape[2:]):
+        raise ValueError(
+            f"expected as many keys and masks as images {tuple(images.shape)}, "
+            f"got {len(keys)} keys and masks {tuple(masks.shape)}"
+        )
+    if not keys:
+        return images, masks
+    draws = np.stack([np.random.default_rng(key).random(7) for key in keys])
+    planes = torch.cat([images, masks.to(images.dtype)[:, None]], 1)
+    planes = _warp(_flip_and_turn(planes, draws, settings), draws, settings)
+    # The mask is interpolated as the image is, and cut at half: 0/1, and never shifted against it.
+    masks = (planes[:, -1] >= 0.5).to(masks.dtype)
+    return _brighten(planes[:, :-1], draws, settings).contiguous(), masks
+
+
+def _flip_and_turn(planes: torch.Tensor, draws: Draws, settings: Augmentation) -> torch.Tensor:
+    """Mirror and turn rows (B, C, S, S) by moving pixels, one step for all rows with the same move."""
+    flips_x = (draws[:, FLIP_X] < 0.5) & settings.flip
+    flips_y = (draws[:, FLIP_Y] < 0.5) & settings.flip
+    turns = (draws[:, TURN] * 4).astype(int) * settings.quarter_turns
+    # Up-down is left-right and a half turn: eight moves are all there are.
+    mirrored = flips_x ^ flips_y
+    turns = (turns + 2 * flips_y) % 4
+    if not (mirrored.any() or turns.any()):
+        return planes
+    moved = torch.empty_like(planes)
+    for mirror in (False, True):
+        for turn in range(4):
+            chosen = np.flatnonzero((mirrored == mirror) & (turns == turn))
+            if not len(chosen):
+                continue
+            rows = torch.from_numpy(chosen).to(planes.device)
+            part = planes[rows]
+            part = part.flip(3) if mirror else part
+            moved[rows] = torch.rot90(part, turn, (2, 3))
+    return moved
+
+
+def _warp(planes: torch.Tensor, draws: Draws, settings: Augmentation) -> torch.Tensor:
+    """Rotate and magnify rows (B, C, S, S) about their centre, reflecting at the edges."""
+    smallest, largest = settings.zoom
+    if settings.rotation == 0 and smallest == largest == 1:
+        return planes
+    from kornia.geometry.transform import get_rotation_matrix2d, warp_affine
+
+    def tensor(values: Draws) -> torch.Tensor:
+        return torch.from_numpy(values).to(planes)
+
+    angle = tensor((2 * draws[:, ROTATION] - 1) * settings.rotation)
+    # Magnification by 2 is as likely as by 1/2.
+    ratio = np.log(largest) - np.log(smallest)
+    zoom = tensor(np.exp(np.log(smallest) + draws[:, ZOOM] * ratio))
+    height, width = planes.shape[2:]
+    centre = tensor(np.array([(width - 1) / 2, (height - 1) / 2])).expand(len(planes), 2)
+    matrix = get_rotation_matrix2d(centre, angle, zoom[:, None].expand(-1, 2))
+    warped: torch.Tensor = warp_affine(
+        planes, matrix, (height, width), padding_mode="reflection", align_corners=True
+    )
+    return warped
+
+
+def _brighten(images: torch.Tensor, draws: Draws, settings: Augmentation) -> torch.Tensor:
+    """Change the contrast of rows (B, C, S, S) about their mean, then their brightness."""
+    if settings.brightness == settings.contrast == 0:
+        return images.clamp(0, 1)
+    added = (2 * draws[:, BRIGHTNESS] - 1) * settings.brightness
+    factor = 1 + (2 * draws[:, CONTRAST] - 1) * settings.contrast
+    # Means row by row in numpy: torch sums in another order for another batch or thread count.
+    means = np.array([row.mean(dtype=np.float64) for row in images.cpu().numpy()])
+
+    def column(values: Draws) -> torch.Tensor:
+        return torch.from_numpy(values).to(images).view(-1, 1, 1, 1)
+
+    changed = images * column(factor) + column(means * (1 - factor) + added)
+    return changed.clamp_(0, 1)

@@ -1,0 +1,405 @@
+"""`data check`: what a dataset holds, and what is wrong with it before any training.
+
+A patient, or an image of the same decoded content, in more than one split is an error: the test
+figures would be worth nothing. Repeated images within a split, and what merely looks odd, are warnings.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from protopyramid.data.images import (
+    Prepared,
+    clip_box,
+    content_hash,
+    prepare,
+    read_image,
+    read_mask,
+)
+from protopyramid.data.manifest import (
+    FEW_PATIENTS,
+    SPLITS,
+    Manifest,
+    Sample,
+    parse_manifest,
+    shared_patients,
+)
+from protopyramid.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WORKERS = 4
+ROWS_NAMED = 5
+FINDINGS_SHOWN = 20
+DARK = 1 / 8  # an image with no value above this share of its range
+NEARLY_ALL = 0.95  # a mask that covers more is probably inverted
+TILE = 224  # pixels of an image on the contact sheet
+GROUPS_SHOWN = 40
+MASK_COLOUR, BOX_COLOUR = "#ffd400", "#00c8ff"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `check_manifest` found.
+
+    counts, patients and annotated: numbers by label, then by split. coverage: mean share of the
+    image inside its mask (or, without one, its lesion box), by label, of annotated images. sizes:
+    number of images by (width, height).
+    """
+
+    path: Path
+    counts: dict[str, dict[str, int]]
+    patients: dict[str, dict[str, int]]
+    annotated: dict[str, dict[str, int]]
+    coverage: dict[str, float]
+    sizes: dict[tuple[int, int], int]
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the dataset can be used: no errors."""
+        return not self.errors
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What was seen of one sample; `oddities` are kinds of warning."""
+
+    sample: Sample
+    size: tuple[int, int] | None = None
+    content: str = ""
+    coverage: float | None = None
+    error: str = ""
+    oddities: tuple[str, ...] = ()
+
+
+def check_manifest(path: str | Path, classes: Sequence[str] | None = None) -> Report:
+    """Read a manifest and every file that it names; any class names are accepted by default."""
+    manifest, problems = parse_manifest(path, classes)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as pool:
+            looks = list(pool.map(_look, manifest.samples))
+    samples = manifest.samples
+    errors = problems + [look.error for look in looks if look.error]
+    errors += [
+        f"patient {patient!r} is in splits {' and '.join(splits)}; keep a patient in one split"
+        for patient, splits in shared_patients(samples).items()
+    ]
+    leaks, repeats = _identical(looks)
+    return Report(
+        path=manifest.path,
+        counts=_table(samples, {sample.name for sample in samples}),
+        patients=_patients(samples),
+        annotated=_table(samples, {s.name for s in samples if s.mask or s.box}),
+        coverage=_coverage(looks),
+        sizes=_sizes(looks),
+        errors=errors + leaks,
+        warnings=[
+            *repeats,
+            *_oddities(looks),
+            *_imbalances(samples),
+            *dict.fromkeys(str(warning.message) for warning in caught),
+        ],
+    )
+
+
+def _look(sample: Sample) -> _Look:
+    try:
+        image = read_image(sample.image)
+        height, width = image.shape[:2]
+        mask = None if sample.mask is None else read_mask(sample.mask, (height, width))
+    except UserError as error:
+        return _Look(sample, error=f"row {sample.row}: {error}")
+    box = None if sample.box is None else clip_box(sample.box, height, width)
+    error, oddities, coverage = "", [], None
+    if sample.box is not None and box is None:
+        error = (
+            f"row {sample.row}, lesion box: outside its image of {width} x {height} pixels; "
+            "give pixels of the image file"
+        )
+    if box is not None:
+        coverage = (box[2] - box[0]) * (box[3] - box[1]) / (height * width)
+        if sample.box is not None and np.abs(np.subtract(box, sample.box)).max() > 1:
+            oddities.append("with a lesion box that reaches beyond the image (it is cut)")
+    if mask is not None:
+        coverage = float(mask.mean())
+        oddities += _mask_oddities(coverage)
+    low, high = float(image.min()), float(image.max())
+    if low == high:
+        oddities.append("of one grey value")
+    elif high < DARK:
+        oddities.append("that use only the darkest eighth of their range (are 12 bits of 16 used?)")
+    return _Look(sample, (width, height), content_hash(image), coverage, error, tuple(oddities))
+
+
+def _mask_oddities(coverage: float) -> list[str]:
+    if coverage == 0:
+        return ["with an empty mask (white is inside)"]
+    if coverage > NEARLY_ALL:
+        return ["with a mask of nearly the whole image (white is inside; is it inverted?)"]
+    return []
+
+
+def _identical(looks: Iterable[_Look]) -> tuple[list[str], list[str]]:
+    """Groups of images with the same content: those across splits, and those within one."""
+    groups: dict[str, list[Sample]] = {}
+    for look in looks:
+        if look.content:
+            groups.setdefault(look.content, []).append(look.sample)
+    leaks, repeats = [], []
+    for group in groups.values():
+        if len(group) == 1:
+            continue
+        splits = [name for name in SPLITS if any(sample.split == name for sample in group)]
+        what = f"{_rows(group)} are the same image"
+        if len({sample.label for sample in group}) > 1:
+            what += f" with labels {' and '.join(sorted({s.label for s in group}))}"
+        if len(splits) > 1:
+            leaks.append(f"{what} in splits {' and '.join(splits)}; keep it in one split")
+        else:
+            repeats.append(f"{what} in split {splits[0]}")
+    return leaks, repeats
+
+
+def _rows(samples: Sequence[Sample]) -> str:
+    rows = ", ".join(str(sample.row) for sample in samples[:ROWS_NAMED])
+    more = len(samples) - ROWS_NAMED
+    return ("rows " if len(samples) > 1 else "row ") + rows + (f" and {more} more" * (more > 0))
+
+
+def _oddities(looks: Iterable[_Look]) -> list[str]:
+    kinds: dict[str, list[Sample]] = {}
+    for look in looks:
+        for kind in look.oddities:
+            kinds.setdefault(kind, []).append(look.sample)
+    return [f"{len(found)} image(s) {kind}: {_rows(found)}" for kind, found in kinds.items()]
+
+
+def _imbalances(samples: Sequence[Sample]) -> list[str]:
+    """Splits and classes that are missing or thin."""
+    found = []
+    splits = [name for name in SPLITS if any(sample.split == name for sample in samples)]
+    if samples and "train" not in splits:
+        found.append("no row has split train")
+    for label, by_split in _patients(samples).items():
+        absent = [name for name in splits if not by_split[name]]
+        if absent:
+            found.append(f"class {label!r} has no rows in split {' and '.join(absent)}")
+        if 0 < by_split["train"] < FEW_PATIENTS:
+            found.append(f"class {label!r} has only {by_split['train']} training patient(s)")
+    unnamed = [sample for sample in samples if not sample.patient_id]
+    if unnamed:
+        found.append(
+            f"{len(unnamed)} of {len(samples)} rows have no patient_id, so each counts as a patient "
+            "of its own and leaks between splits cannot be seen"
+        )
+    return found
+
+
+def _table(samples: Sequence[Sample], names: set[str]) -> dict[str, dict[str, int]]:
+    table: dict[str, dict[str, int]] = {}
+    for sample in samples:
+        row = table.setdefault(sample.label, dict.fromkeys(SPLITS, 0))
+        row[sample.split] += sample.name in names
+    return table
+
+
+def _patients(samples: Sequence[Sample]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, set[str]]] = {}
+    for sample in samples:
+        row = found.setdefault(sample.label, {name: set() for name in SPLITS})
+        row[sample.split].add(sample.patient)
+    return {
+        label: {name: len(patients) for name, patients in row.items()}
+        for label, row in found.items()
+    }
+
+
+def _coverage(looks: Sequence[_Look]) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for look in looks:
+        if look.coverage is not None:
+            values.setdefault(look.sample.label, []).append(look.coverage)
+    return {label: float(np.mean(found)) for label, found in values.items()}
+
+
+def _sizes(looks: Sequence[_Look]) -> dict[tuple[int, int], int]:
+    sizes: dict[tuple[int, int], int] = {}
+    for look in looks:
+        if look.size is not None:
+            sizes[look.size] = sizes.get(look.size, 0) + 1
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
+
+
+def render(report: Report, width: int = 100) -> str:
+    """The report as plain text: a table, then the errors and the warnings."""
+    from rich.console import Console
+    from rich.table import Table
+
+    splits = [name for name in SPLITS if any(row[name] for row in report.counts.values())]
+    table = Table(title=None)
+    table.add_column("class")
+    for name in (*splits, "annotated", "coverage"):
+        table.add_column(name, justify="right")
+    for label, row in report.counts.items():
+        images = [f"{row[name]} ({report.patients[label][name]})" for name in splits]
+        share = report.coverage.get(label)
+        annotated = sum(report.annotated[label].values())
+        coverage = "-" if share is None else f"{share:.0%}"
+        table.add_row(label, *images, str(annotated), coverage)
+    text = io.StringIO()
+    console = Console(file=text, width=width, highlight=False, markup=False, emoji=False)
+    if report.counts:
+        console.print(table)
+        console.print("Images (patients) in each split; coverage: mean share inside mask or box.")
+    console.print(_sizes_in_words(report.sizes))
+    for title, findings in (("error", report.errors), ("warning", report.warnings)):
+        for finding in findings[:FINDINGS_SHOWN]:
+            console.print(f"{title}: {finding}", soft_wrap=True)
+        if len(findings) > FINDINGS_SHOWN:
+            console.print(f"{title}: and {len(findings) - FINDINGS_SHOWN} more")
+    return text.getvalue()
+
+
+def _sizes_in_words(sizes: dict[tuple[int, int], int]) -> str:
+    if not sizes:
+        return "No image could be read."
+    (width, height), count = next(iter(sizes.items()))
+    words = f"{count} of {sum(sizes.values())} images are {width} x {height} pixels"
+    if len(sizes) == 1:
+        return f"{words}."
+    widths, heights = [size[0] for size in sizes], [size[1] for size in sizes]
+    return (
+        f"{words}; widths are {min(widths)} to {max(widths)}, heights {min(heights)} to "
+        f"{max(heights)}."
+    )
+
+
+def contact_sheet(manifest: Manifest, out: str | Path, per_group: int = 6) -> Path:
+    """Write a PNG with some images of every class and split, masks and lesion boxes outlined."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    groups = [
+        (label, split, [s for s in manifest.split(split) if s.label == label])
+        for label in manifest.labels()
+        for split in SPLITS
+    ]
+    groups = [group for group in groups if group[2]]
+    if not groups:
+        raise UserError(f"{manifest.path}: no images for a contact sheet; add rows to the manifest")
+    shown = groups[:GROUPS_SHOWN]
+    columns = min(per_group, max(len(found) for _, _, found in shown))
+    figure = Figure(figsize=(1.7 * max(columns, 3) + 0.3, 2.05 * len(shown) + 0.5), dpi=110)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(len(shown), max(columns, 3), squeeze=False)
+    for ax in axes.flat:
+        ax.axis("off")
+    for row, (label, split, found) in zip(axes, shown, strict=True):
+        for number, (ax, sample) in enumerate(zip(row, _picked(found, columns), strict=False)):
+            _draw(ax, sample)
+            title = f"{_shortened(label)}, {split}: {len(found)}" if number == 0 else ""
+            ax.set_title(title, fontsize=8, loc="left", fontweight="bold")
+    left_out = f"; {len(groups) - len(shown)} more groups" * (len(groups) > len(shown))
+    figure.text(0.01, 1 - 0.22 / figure.get_figheight(), "mask", color="#b38f00", fontsize=9)
+    figure.text(
+        0.01 + 0.45 / figure.get_figwidth(),
+        1 - 0.22 / figure.get_figheight(),
+        "lesion box",
+        color="#007ea3",
+        fontsize=9,
+    )
+    figure.text(
+        0.01 + 1.3 / figure.get_figwidth(),
+        1 - 0.22 / figure.get_figheight(),
+        f"{manifest.path.name}: {len(manifest.samples)} images{left_out}",
+        fontsize=9,
+    )
+    figure.subplots_adjust(
+        left=0.01,
+        right=0.99,
+        bottom=0.15 / figure.get_figheight(),
+        top=1 - 0.5 / figure.get_figheight(),
+        wspace=0.05,
+        hspace=0.25,
+    )
+    out = Path(out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out, format="png")
+    except OSError as error:
+        raise UserError(f"{out}: cannot write the contact sheet ({error.strerror})") from None
+    return out
+
+
+def _shortened(text: str, length: int = 24) -> str:
+    """Text for a title; a dollar sign would start mathematics."""
+    short = text if len(text) <= length else f"{text[: length - 1]}…"
+    return " ".join(short.split()).replace("$", r"\$")
+
+
+def _picked(samples: Sequence[Sample], count: int) -> list[Sample]:
+    """Samples spaced evenly over a group, annotated ones first."""
+    annotated = [sample for sample in samples if sample.mask or sample.box]
+    others = [sample for sample in samples if not (sample.mask or sample.box)]
+    first = _spaced(annotated, count if not others else max(1, count - 1))
+    return first + _spaced(others, count - len(first))
+
+
+def _spaced(samples: Sequence[Sample], count: int) -> list[Sample]:
+    count = min(count, len(samples))
+    return [samples[number * len(samples) // count] for number in range(count)]
+
+
+def _draw(ax: Axes, sample: Sample) -> None:
+    """One image with the outlines of its mask and its lesion box."""
+    try:
+        prepared = _for_show(sample)
+    except UserError:
+        ax.text(0.5, 0.5, f"row {sample.row}\ncannot be read", ha="center", va="center", fontsize=8)
+        return
+    image: Any = prepared.image.permute(1, 2, 0).squeeze(2).numpy()
+    extent = (0, TILE, TILE, 0)
+    ax.imshow(image, cmap="gray", vmin=0, vmax=1, extent=extent, interpolation="bilinear")
+    ax.text(
+        0.5,
+        -0.015,
+        _shortened(sample.image.stem, 28),
+        transform=ax.transAxes,
+        ha="center",
+        va="top",
+        fontsize=5.5,
+        color="0.35",
+    )
+    if prepared.mask is not None and prepared.mask.any():
+        edged = np.pad(prepared.mask.numpy(), 1)  # closes outlines at the border
+        grid = np.arange(-0.5, TILE + 1)
+        ax.contour(grid, grid, edged, levels=[0.5], colors=MASK_COLOUR, linewidths=0.9)
+    if prepared.box is not None:
+        x0, y0, x1, y1 = prepared.box
+        outline = ([x0, x1, x1, x0, x0], [y0, y0, y1, y1, y0])
+        ax.plot(*outline, color=BOX_COLOUR, linewidth=0.9, linestyle="--")
+    ax.set_xlim(0, TILE)
+    ax.set_ylim(TILE, 0)
+
+
+def _for_show(sample: Sample) -> Prepared:
+    image = read_image(sample.image)
+    height, width = image.shape[:2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mask = None if sample.mask is None else read_mask(sample.mask, (height, width))
+    box = None if sample.box is None else clip_box(sample.box, height, width)
+    return prepare(image, mask, box, TILE, "pad")

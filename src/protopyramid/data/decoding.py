@@ -1,0 +1,201 @@
+"""Decoding of image files to arrays in [0, 1], without ever losing bits silently.
+
+A value is divided by the largest one that the file can hold: 255, 65535, or a PGM's own maximum.
+A 16-bit file that uses only 12 bits is dark, and stays so. Readers are found by the suffix of the
+file, or else by its first bytes; a format is added by an entry in READERS.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageFile, TiffImagePlugin
+
+from protopyramid.errors import UserError
+
+Array = NDArray[np.float32]
+
+PILLOW_FORMATS = ("PNG", "JPEG", "TIFF")
+# First bytes of the formats, for files whose suffix says nothing.
+MAGIC = (
+    (0, b"\x89PNG", ".png"),
+    (0, b"\xff\xd8\xff", ".jpg"),
+    (0, b"II*\0", ".tif"),
+    (0, b"MM\0*", ".tif"),
+    (128, b"DICM", ".dcm"),
+)
+MAGIC_LENGTH = 132
+TIFF_BITS, TIFF_PHOTOMETRIC, TIFF_PLANAR = 258, 262, 284
+TIFF_WHITE_IS_ZERO = 0
+SWAPPED = {"L": "B", "N": "B", "B": "L"}
+
+
+class DecodingError(Exception):
+    """The file is of a kind that we do not read; the message says why."""
+
+
+def read_image(path: str | Path) -> Array:
+    """The image of a file, float32 in [0, 1]: (H, W) grey or (H, W, 3) colour; alpha is dropped."""
+    path = Path(path)
+    try:
+        reader = _reader(path)
+        image = reader(path)
+    except UserError:
+        raise
+    except DecodingError as error:
+        raise UserError(f"{path}: {error}") from None
+    except Exception as error:  # decoders raise almost anything on a corrupt file
+        reason = getattr(error, "strerror", None) or str(error).replace(str(path), "file")
+        raise UserError(
+            f"{path}: cannot read the image ({' '.join(str(reason).split())}); "
+            "is it whole, and a PNG, JPEG, TIFF or PGM?"
+        ) from None
+    if not image.size:
+        raise UserError(f"{path}: the image has no pixels; give another file")
+    return image
+
+
+def _reader(path: Path) -> Callable[[Path], Array]:
+    suffix = path.suffix.lower()
+    if suffix not in READERS:
+        with path.open("rb") as file:
+            start = file.read(MAGIC_LENGTH)
+        found = [name for offset, magic, name in MAGIC if start[offset:].startswith(magic)]
+        suffix = found[0] if found else suffix
+    if suffix in READERS:
+        return READERS[suffix]
+    if suffix == ".dcm":
+        raise DecodingError("is DICOM; install the reader with pip install 'protopyramid[dicom]'")
+    raise DecodingError(f"no reader for such a file; the suffixes are {', '.join(sorted(READERS))}")
+
+
+def read_with_pillow(path: Path) -> Array:
+    """A PNG, JPEG or TIFF file of 8 or 16 bits."""
+    with Image.open(path, formats=PILLOW_FORMATS) as image:
+        if getattr(image, "n_frames", 1) > 1:
+            warnings.warn(f"{path}: has several pages; only the first is read", stacklevel=2)
+        if image.mode in ("I", "F"):
+            raise DecodingError("has 32 bits a value; save it as 8- or 16-bit PNG or TIFF")
+        if image.mode.startswith("I;16"):
+            return _grey16(image)
+        if _has_wide_colour(image):
+            return _colour16(path, image)
+        return _scaled(np.asarray(_plain(image)), 255)
+
+
+def _scaled(values: NDArray[np.generic], largest: int) -> Array:
+    scaled: Array = values.astype(np.float32) / np.float32(largest)
+    return scaled
+
+
+def _plain(image: Image.Image) -> Image.Image:
+    """The image in mode L or RGB; a palette of greys is grey."""
+    if image.mode in ("1", "L", "LA", "La"):
+        return image.convert("L")
+    if image.mode in ("P", "PA"):
+        colours = np.asarray(image.convert("RGB"))
+        grey = bool((colours == colours[..., :1]).all())
+        return Image.fromarray(np.ascontiguousarray(colours[..., 0]) if grey else colours)
+    return image.convert("RGB")
+
+
+def _grey16(image: Image.Image) -> Array:
+    values = np.asarray(image)
+    bits = 16
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        bits = int(image.tag_v2.get(TIFF_BITS, (16,))[0])
+        if image.tag_v2.get(TIFF_PHOTOMETRIC) == TIFF_WHITE_IS_ZERO:
+            values = (2**bits - 1) - values  # Pillow inverts 8 bits, but not 16
+    return _scaled(values, 2**bits - 1)
+
+
+def _has_wide_colour(image: ImageFile.ImageFile) -> bool:
+    """Whether Pillow would cut 16-bit colour (or grey with alpha) down to 8 bits."""
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        bits = image.tag_v2.get(TIFF_BITS, (1,))
+        return max(int(count) for count in bits) > 8
+    return any(";16" in _raw_mode(tile) for tile in image.tile)
+
+
+def _raw_mode(tile: tuple[object, ...]) -> str:
+    arguments = tile[3]
+    return str(arguments[0] if isinstance(arguments, tuple) else arguments)
+
+
+def _colour16(path: Path, image: ImageFile.ImageFile) -> Array:
+    """16-bit colour, decoded twice: Pillow keeps one byte of each value, which one is our choice.
+
+    Its raw mode "RGB;16B" keeps the first byte of each pair, "RGB;16L" the second.
+    """
+    modes = {_raw_mode(tile) for tile in image.tile}
+    planar = (
+        isinstance(image, TiffImagePlugin.TiffImageFile) and image.tag_v2.get(TIFF_PLANAR, 1) != 1
+    )
+    if modes == {"LA;16B"}:
+        values = _decoded_as(path, "RGBA")
+        return _scaled(values[..., 0].astype(np.uint16) * 256 + values[..., 1], 65535)
+    match = re.fullmatch(r"(RGB|RGBA|RGBX);16([LBN])", modes.pop()) if len(modes) == 1 else None
+    if match is None or planar:
+        raise DecodingError("is a kind of 16-bit colour that we cannot read; save it as 16-bit PNG")
+    high = np.asarray(image)[..., :3].astype(np.uint16)
+    low = _decoded_as(path, f"{match[1]};16{SWAPPED[match[2]]}")[..., :3]
+    return _scaled(high * 256 + low, 65535)
+
+
+def _decoded_as(path: Path, raw_mode: str) -> NDArray[np.uint8]:
+    """The pixels when the decoder takes the file's bytes for those of another raw mode."""
+    with Image.open(path, formats=PILLOW_FORMATS) as image:
+        if raw_mode == "RGBA":
+            image._mode = "RGBA"
+        tiles = []
+        for name, extents, offset, arguments in image.tile:
+            rest = arguments[1:] if isinstance(arguments, tuple) else None
+            tiles.append((name, extents, offset, raw_mode if rest is None else (raw_mode, *rest)))
+        image.tile = [type(image.tile[0])(*tile) for tile in tiles]
+        return np.asarray(image)
+
+
+_PNM_TOKEN = re.compile(rb"(?:\s|#[^\r\n]*[\r\n])*([^\s#]+)")
+_PNM_CHANNELS = {b"P2": 1, b"P5": 1, b"P3": 3, b"P6": 3}
+
+
+def read_pnm(path: Path) -> Array:
+    """A PGM or PPM file, plain or binary, divided by its own maximum.
+
+    Ours, since Pillow rounds to 8 or 16 bits on the way and cuts colour to 8.
+    """
+    content = path.read_bytes()
+    header, position = [], 0
+    for _ in range(4):
+        match = _PNM_TOKEN.match(content, position)
+        if match is None:
+            raise DecodingError("is no PGM or PPM image: its header is cut short")
+        header.append(match[1])
+        position = match.end()
+    if header[0] not in _PNM_CHANNELS:
+        raise DecodingError("is no grey or colour PGM or PPM image (P2, P3, P5 or P6)")
+    width, height, largest = (int(value) for value in header[1:])
+    if width < 1 or height < 1 or not 1 <= largest <= 65535:
+        raise DecodingError(f"has a wrong PGM header: {width} x {height}, maximum {largest}")
+    count = width * height * _PNM_CHANNELS[header[0]]
+    if header[0] in (b"P2", b"P3"):
+        values = np.array(re.sub(rb"#[^\r\n]*", b"", content[position:]).split()[:count], np.int64)
+    else:
+        kind = np.dtype(">u2" if largest > 255 else "u1")
+        body = content[position + 1 : position + 1 + count * kind.itemsize]
+        values = np.frombuffer(body[: len(body) // kind.itemsize * kind.itemsize], kind)
+    if values.size < count or (values < 0).any() or (values > largest).any():
+        raise DecodingError("is cut short, or has values beyond its maximum; is the file whole?")
+    image = _scaled(values.reshape(height, width, -1), largest)
+    return image[..., 0] if image.shape[2] == 1 else image
+
+
+READERS: dict[str, Callable[[Path], Array]] = {
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".tif", ".tiff"), read_with_pillow),
+    **dict.fromkeys((".pgm", ".ppm", ".pnm"), read_pnm),
+}

@@ -1,0 +1,379 @@
+"""The manifest: the CSV table of a dataset, read, checked and split by patient.
+
+Required columns `image, label, split`; optional `mask`, `patient_id` and the lesion box
+`lesion_x0, lesion_y0, lesion_x1, lesion_y1` in pixels of the image file; any other column is kept.
+Paths are relative to the manifest.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from protopyramid.errors import UserError
+
+Box = tuple[float, float, float, float]
+
+SPLITS = ("train", "validation", "test")
+REQUIRED = ("image", "label", "split")
+BOX_COLUMNS = ("lesion_x0", "lesion_y0", "lesion_x1", "lesion_y1")
+KNOWN = (*REQUIRED, "mask", "patient_id", *BOX_COLUMNS)
+PROBLEMS_SHOWN = 20
+FEW_PATIENTS = 5
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row of a manifest.
+
+    `row` is the line of the CSV on which the row starts (the header is line 1), `name` the image
+    field with "/" between folders: the sample's id in all outputs. `box` is x0, y0, x1, y1.
+    """
+
+    row: int
+    name: str
+    image: Path
+    label: str
+    split: str
+    mask: Path | None = None
+    patient_id: str = ""
+    box: Box | None = None
+    extra: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def patient(self) -> str:
+        """What the sample is grouped by: its patient, or itself when no patient is given."""
+        return f"patient {self.patient_id}" if self.patient_id else f"image {self.name}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A dataset: its rows in the order of the file."""
+
+    path: Path
+    samples: tuple[Sample, ...]
+    columns: tuple[str, ...]
+
+    def split(self, name: str) -> tuple[Sample, ...]:
+        """The samples of one split: train, validation or test."""
+        if name not in SPLITS:
+            raise UserError(f'no split "{name}"; the splits are {", ".join(SPLITS)}')
+        return tuple(sample for sample in self.samples if sample.split == name)
+
+    def labels(self) -> list[str]:
+        """The labels, each once, in order of appearance."""
+        return list(dict.fromkeys(sample.label for sample in self.samples))
+
+
+def read_manifest(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
+    """Read a manifest; all that is wrong with it is said at once, in one UserError."""
+    manifest, problems = parse_manifest(path, classes)
+    if problems:
+        raise UserError(f"{path}: {_listed(problems)}")
+    return manifest
+
+
+def parse_manifest(
+    path: str | Path, classes: Sequence[str] | None = None
+) -> tuple[Manifest, list[str]]:
+    """The rows of a manifest that can be used, and what is wrong with the others.
+
+    Only a file that is no table with the required columns at all raises UserError.
+    """
+    path = Path(path)
+    table = _read_table(path)
+    columns = _read_header(path, table)
+    samples: list[Sample] = []
+    problems: list[str] = []
+    for line, fields in table[1:]:
+        sample, found = _read_row(path.parent, line, columns, fields)
+        problems += found
+        if sample is not None:
+            samples.append(sample)
+    problems += _repeated_images(samples) + _unknown_labels(samples, classes)
+    if len(table) == 1:
+        problems.append("has a header but no rows; add one row for each image")
+    return Manifest(path, tuple(samples), columns), problems
+
+
+def shared_patients(samples: Sequence[Sample]) -> dict[str, list[str]]:
+    """Patient ids that are in more than one split, with those splits: a leak."""
+    splits: dict[str, set[str]] = {}
+    for sample in samples:
+        if sample.patient_id:
+            splits.setdefault(sample.patient_id, set()).add(sample.split)
+    return {
+        patient: [name for name in SPLITS if name in found]
+        for patient, found in splits.items()
+        if len(found) > 1
+    }
+
+
+def with_validation(manifest: Manifest, fraction: float, seed: int) -> Manifest:
+    """The manifest itself if it has validation rows, else one with a part of train held out.
+
+    Whole patients are held out, about `fraction` of the training samples of every class.
+    """
+    train = manifest.split("train")
+    if manifest.split("validation"):
+        return manifest
+    if not train:
+        raise UserError(f"{manifest.path}: no row has split train; nothing to learn from")
+    if len({sample.patient for sample in train}) == 1:
+        raise UserError(
+            f"{manifest.path}: all train rows are of one patient, so none can be held out; "
+            "add rows with split validation"
+        )
+    _warn_of_few_patients(manifest.path, train)
+    part = _assign(train, [1 - fraction, fraction], seed)
+    held_out = {sample.name for sample, number in zip(train, part, strict=True) if number}
+    samples = (
+        replace(sample, split="validation")
+        if sample.split == "train" and sample.name in held_out
+        else sample
+        for sample in manifest.samples
+    )
+    return replace(manifest, samples=tuple(samples))
+
+
+def patient_folds(samples: Sequence[Sample], folds: int, seed: int) -> list[int]:
+    """Number of the fold, 0 to folds - 1, of each sample: patient-grouped and class-stratified."""
+    patients = len({sample.patient for sample in samples})
+    if not 2 <= folds <= patients:
+        raise UserError(
+            f"{folds} folds of {patients} patients; folds must be from 2 to the number of patients"
+        )
+    return _assign(samples, [1 / folds] * folds, seed)
+
+
+def _assign(samples: Sequence[Sample], shares: Sequence[float], seed: int) -> list[int]:
+    """Put whole patients into parts, so that each part gets its share of every class.
+
+    Patients that hold much of a class go first (equal ones in random order), each to the part that
+    lacks most, relative to its share. So a class of two patients is in two parts, not one.
+    """
+    labels = sorted({sample.label for sample in samples})
+    patients = sorted({sample.patient for sample in samples})
+    rows = {patient: number for number, patient in enumerate(patients)}
+    counts = np.zeros((len(patients), len(labels)))
+    for sample in samples:
+        counts[rows[sample.patient], labels.index(sample.label)] += 1
+    counts /= counts.sum(0)
+    shuffled = np.random.default_rng(seed).permutation(len(patients))
+    order = shuffled[np.argsort(-counts[shuffled].sum(1).round(9), kind="stable")]
+    filled = np.zeros((len(shares), len(labels)))
+    target = np.asarray(shares)[:, None]
+    part = np.zeros(len(patients), dtype=int)
+    for patient in order:
+        lack = ((1 - filled / target) * counts[patient]).sum(1).round(9)
+        room = (1 - filled / target).sum(1)
+        part[patient] = max(range(len(shares)), key=lambda number: (lack[number], room[number]))
+        filled[part[patient]] += counts[patient]
+    return [int(part[rows[sample.patient]]) for sample in samples]
+
+
+def _warn_of_few_patients(path: Path, samples: Sequence[Sample]) -> None:
+    patients: dict[str, set[str]] = {}
+    for sample in samples:
+        patients.setdefault(sample.label, set()).add(sample.patient)
+    for label, found in patients.items():
+        if len(found) < FEW_PATIENTS:
+            warnings.warn(
+                f"{path}: class {label!r} has {len(found)} training patient(s); with fewer than "
+                f"{FEW_PATIENTS}, its validation figures mean little",
+                stacklevel=3,
+            )
+
+
+def _listed(problems: Sequence[str]) -> str:
+    shown = "; ".join(problems[:PROBLEMS_SHOWN])
+    more = len(problems) - PROBLEMS_SHOWN
+    count = f"{len(problems)} problems: " if len(problems) > 1 else ""
+    return f"{count}{shown}" + (f"; and {more} more" if more > 0 else "")
+
+
+def _read_table(path: Path) -> list[tuple[int, list[str]]]:
+    """The non-empty records of a CSV file, each with the line on which it starts."""
+    text = _read_text(path)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    table: list[tuple[int, list[str]]] = []
+    line = 1
+    try:
+        for fields in reader:
+            if any(value.strip() for value in fields):
+                table.append((line, fields))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f"{path}: row {line} is not CSV ({error}); check its quotation marks"
+        ) from None
+    if not table:
+        raise UserError(f"{path}: the manifest is empty; its header needs {', '.join(REQUIRED)}")
+    return table
+
+
+def _read_text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"{path}: cannot read the manifest ({reason}); give the path of a CSV file"
+        ) from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: byte {error.start} is not UTF-8 text; save the manifest as CSV in UTF-8"
+        ) from None
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise UserError(f"{path}: line {line} has a NUL byte; save the manifest as plain CSV")
+    return text
+
+
+def _read_header(path: Path, table: list[tuple[int, list[str]]]) -> tuple[str, ...]:
+    columns = tuple(name.strip() for name in table[0][1])
+    if len(columns) == 1 and (";" in columns[0] or "\t" in columns[0]):
+        raise UserError(f"{path}: the header has no commas; save the manifest separated by commas")
+    problems = [
+        f"no column {name!r}; add it to the header" for name in REQUIRED if name not in columns
+    ]
+    for name in dict.fromkeys(columns):
+        if name and columns.count(name) > 1:
+            problems.append(f"column {name!r} is there {columns.count(name)} times; keep one")
+    boxed = [name for name in BOX_COLUMNS if name in columns]
+    if boxed and len(boxed) < len(BOX_COLUMNS):
+        missing = ", ".join(name for name in BOX_COLUMNS if name not in columns)
+        problems.append(f"a lesion box needs all of its columns; add {missing}")
+    if problems:
+        found = ", ".join(repr(name) for name in columns[:PROBLEMS_SHOWN])
+        raise UserError(f"{path}: {_listed(problems)} (columns found: {found})")
+    return columns
+
+
+def _read_row(
+    folder: Path, line: int, columns: tuple[str, ...], fields: list[str]
+) -> tuple[Sample | None, list[str]]:
+    """The sample of one record, or None when something is wrong with it, and what is wrong."""
+    if len(fields) != len(columns):
+        return None, [
+            f"row {line}: has {len(fields)} fields but the header has {len(columns)}; "
+            "put quotation marks around a field with a comma"
+        ]
+    values = dict(zip(columns, fields, strict=True))
+    known = {name: values.get(name, "").strip() for name in KNOWN}
+    problems = _missing_values(line, known)
+    image = _existing(folder, line, "image", known["image"], problems)
+    mask = _existing(folder, line, "mask", known["mask"], problems)
+    box = _read_box(line, [known[name] for name in BOX_COLUMNS], problems)
+    if problems or image is None:
+        return None, problems
+    sample = Sample(
+        row=line,
+        name=_slashed(known["image"]),
+        image=image,
+        label=known["label"],
+        split=known["split"],
+        mask=mask,
+        patient_id=known["patient_id"],
+        box=box,
+        extra={name: value for name, value in values.items() if name and name not in KNOWN},
+    )
+    return sample, problems
+
+
+def _missing_values(line: int, known: Mapping[str, str]) -> list[str]:
+    problems = []
+    if not known["image"]:
+        problems.append(f"row {line}, image: is empty; give the path of the image file")
+    if not known["label"]:
+        problems.append(f"row {line}, label: is empty; give the class of the image")
+    if known["split"] not in SPLITS:
+        problems.append(f"row {line}, split: {known['split']!r} must be train, validation or test")
+    return problems
+
+
+def _slashed(name: str) -> str:
+    return name.replace("\\", "/")
+
+
+def _existing(folder: Path, line: int, column: str, name: str, problems: list[str]) -> Path | None:
+    """The path of a file that the manifest names; a problem when there is none."""
+    if not name:
+        return None
+    path = folder / _slashed(name)
+    try:
+        found = path.is_file()
+    except (OSError, ValueError):
+        found = False
+    if not found:
+        problems.append(
+            f"row {line}, {column}: no file {name!r}; paths are relative to the manifest's folder"
+        )
+    return path
+
+
+def _read_box(line: int, values: Sequence[str], problems: list[str]) -> Box | None:
+    if not any(values):
+        return None
+    columns = f"row {line}, {BOX_COLUMNS[0]} to {BOX_COLUMNS[3]}:"
+    if not all(values):
+        problems.append(f"{columns} the box is given in part; give all four numbers or none")
+        return None
+    try:
+        x0, y0, x1, y1 = (float(value) for value in values)
+    except ValueError:
+        problems.append(f"{columns} {', '.join(map(repr, values))} must be numbers, as in 12.5")
+        return None
+    if not all(math.isfinite(value) for value in (x0, y0, x1, y1)):
+        problems.append(f"{columns} the box is not finite; give pixels of the image file")
+    elif x1 <= x0 or y1 <= y0:
+        problems.append(f"{columns} the box is empty or inverted; x1 > x0 and y1 > y0 are needed")
+    elif x1 <= 0 or y1 <= 0:
+        problems.append(f"{columns} the box is outside the image; give pixels of the image file")
+    else:
+        return x0, y0, x1, y1
+    return None
+
+
+def _repeated_images(samples: Sequence[Sample]) -> list[str]:
+    """The same file in two rows: the name is the sample's id, and two splits would share it."""
+    problems = []
+    first: dict[Path, Sample] = {}
+    for sample in samples:
+        other = first.setdefault(sample.image, sample)
+        if other is sample:
+            continue
+        where = (
+            f"is in split {other.split} on row {other.row} and in split {sample.split} here"
+            if other.split != sample.split
+            else f"is on row {other.row} already"
+        )
+        problems.append(f"row {sample.row}, image: {sample.name!r} {where}; keep one of the rows")
+    return problems
+
+
+def _unknown_labels(samples: Sequence[Sample], classes: Sequence[str] | None) -> list[str]:
+    if classes is None:
+        return []
+    unknown = [sample for sample in samples if sample.label not in classes]
+    if not unknown:
+        return []
+    labels = list(dict.fromkeys(sample.label for sample in samples))
+    listed = "[" + ", ".join(f'"{label}"' for label in labels) + "]"
+    problems = [
+        f"row {sample.row}, label: {sample.label!r} is not one of the classes {', '.join(classes)}"
+        for sample in unknown
+    ]
+    problems[0] += (
+        f"; correct it, or train on the labels as they are: --set 'data.classes={listed}'"
+    )
+    return problems

@@ -1,0 +1,19 @@
+"""The losses, one a file, each a pure function of tensors, and the objective that sums them."""
+
+from protopyramid.losses.cluster import cluster, separation
+from protopyramid.losses.fine import fine_annotation, fine_grouped, fine_tables
+from protopyramid.losses.l1 import l1
+from protopyramid.losses.objective import Losses, Objective
+from protopyramid.losses.orthogonality import orthogonality
+
+__all__ = [
+    "Losses",
+    "Objective",
+    "cluster",
+    "fine_annotation",
+    "fine_grouped",
+    "fine_tables",
+    "l1",
+    "orthogonality",
+    "separation",
+]

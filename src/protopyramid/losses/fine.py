@@ -1,0 +1,152 @@
+"""Fine-annotation losses: prototypes should activate where the annotation says.
+
+Masks are 1 *inside* the annotation, as in the files. The equations want the opposite, m = 1 outside;
+`outside_of` is the one place that converts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from protopyramid.config.schema import ClassTable
+from protopyramid.losses.stencil import quadratic_forms, safe_sqrt, stencils
+
+
+def outside_of(masks: Tensor) -> Tensor:
+    """The m of the equations, 1 outside the annotation, from masks that are 1 inside it.
+
+    >>> outside_of(torch.tensor([1.0, 0.0]))
+    tensor([0., 1.])
+    """
+    return 1.0 - masks
+
+
+def fine_annotation(
+    maps: Tensor,
+    masks: Tensor,
+    inside: Tensor,
+    outside: Tensor,
+    combine: str = "paper",
+    per_pixel: bool = False,
+) -> Tensor:
+    """The paper's fine-annotation loss by class pair, for the prototypes of one level.
+
+    maps (B, m, h, w): similarity maps; masks (B, H, W): 1 inside the annotation, values between 0 and 1
+    allowed; inside, outside (B, m): the penalties of each image and prototype -> scalar, the mean over
+    images of sum_j |W_ij * PAM_ij|_2, PAM being the map upsampled bilinearly to H x W (never formed).
+
+    `combine` "paper": W = outside m + inside, m = 1 outside the annotation, so that outside pixels
+    weigh outside + inside. "disjoint": outside pixels weigh `outside`, inside pixels `inside`.
+    `per_pixel` divides each norm by sqrt(H W).
+    """
+    if combine not in ("paper", "disjoint"):
+        raise ValueError(f'expected combine "paper" or "disjoint", got "{combine}"')
+    forms = mask_forms(maps, masks)
+    inner, cross, outer = _pixel_weights(inside, outside, combine)
+    squares = inner * forms[..., 0] + cross * forms[..., 1] + outer * forms[..., 2]
+    norms = safe_sqrt(squares.clamp(min=0.0))
+    return norms.sum(1).mean() / _scale(masks, per_pixel)
+
+
+def fine_grouped(
+    maps: Mapping[int, Tensor],
+    masks: Tensor,
+    labels: Tensor,
+    classes: Tensor,
+    per_pixel: bool = False,
+) -> Tensor:
+    """IAIA-BL's fine-annotation loss, for the maps of all levels.
+
+    Own-class prototypes are penalised outside the annotation, the others everywhere, with one joint
+    norm for the prototypes of lower classes, of the own class and of higher classes.
+    maps {level: (B, m_level, h, w)}, masks (B, H, W) 1 inside, labels (B,), classes (m,) in the order of
+    the maps -> scalar, the mean over images.
+    """
+    forms = torch.cat([mask_forms(by_level, masks) for by_level in maps.values()], dim=1)
+    order = classes[None, :] - labels[:, None]
+    everywhere, beyond = forms[..., 0], forms[..., 2]
+    groups = (
+        torch.where(order < 0, everywhere, 0.0),
+        torch.where(order == 0, beyond, 0.0),
+        torch.where(order > 0, everywhere, 0.0),
+    )
+    total = sum((safe_sqrt(group.sum(1)) for group in groups), start=torch.zeros(()).to(forms))
+    return total.mean() / _scale(masks, per_pixel)
+
+
+def mask_forms(maps: Tensor, masks: Tensor) -> Tensor:
+    """Squared norms of the upsampled maps weighted by 1, m and m^2, m = 1 outside the annotation.
+
+    maps (B, m, h, w), masks (B, H, W) -> (B, m, 3). For 0/1 masks m^2 = m and one stencil serves both.
+    """
+    beyond = outside_of(masks.to(maps.dtype))
+    height, width = maps.shape[-2:]
+    ones = stencils(torch.ones_like(beyond[:1]), height, width).expand(len(beyond), -1, -1, -1)
+    binary = not masks.is_floating_point() or bool(((masks == 0) | (masks == 1)).all())
+    powers = [stencils(beyond, height, width)]
+    if not binary:
+        powers.append(stencils(beyond.square(), height, width))
+    forms = quadratic_forms(maps, torch.stack([ones, *powers], dim=1))
+    return forms[..., [0, 1, 1]] if binary else forms
+
+
+def pair_weights(
+    table: ClassTable,
+    class_names: Sequence[str],
+    negative: str,
+    own: float,
+    other: float,
+) -> Tensor:
+    """A class-pair table as a matrix (C, C), rows the sample's class, columns the prototype's.
+
+    Pairs that the table does not name take `own` on the diagonal and `other` elsewhere; rows of the
+    negative class that it does not name are zero.
+    """
+    matrix = torch.full((len(class_names), len(class_names)), other)
+    matrix.fill_diagonal_(own)
+    if negative:
+        matrix[class_names.index(negative)] = 0.0
+    for row, name in enumerate(class_names):
+        for column, prototype_name in enumerate(class_names):
+            value = table.get(name, {}).get(prototype_name)
+            if value is not None:
+                matrix[row, column] = value
+    return matrix
+
+
+def fine_tables(
+    inside: ClassTable,
+    outside: ClassTable,
+    class_names: Sequence[str],
+    negative: str,
+    transpose: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The inside and outside penalties as matrices (C, C).
+
+    Classes that a table does not name: outside 1; inside 0 for the own class and 1 for the others.
+    `transpose` transposes the inside table among the classes that are not negative: the paper's text
+    and its table disagree on which of spiculated and circumscribed is worse on the other.
+    """
+    inner = pair_weights(inside, class_names, negative, own=0.0, other=1.0)
+    outer = pair_weights(outside, class_names, negative, own=1.0, other=1.0)
+    if transpose:
+        margins = [row for row, name in enumerate(class_names) if name != negative]
+        block = torch.tensor(margins)
+        inner[block[:, None], block[None, :]] = inner[block[:, None], block[None, :]].T.clone()
+    return inner, outer
+
+
+def _pixel_weights(inside: Tensor, outside: Tensor, combine: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Coefficients of 1, m and m^2 in W^2, each (B, m)."""
+    if combine == "paper":  # W = outside m + inside
+        return inside.square(), 2.0 * inside * outside, outside.square()
+    # W = outside m + inside (1 - m) = (outside - inside) m + inside
+    step = outside - inside
+    return inside.square(), 2.0 * inside * step, step.square()
+
+
+def _scale(masks: Tensor, per_pixel: bool) -> float:
+    return float(masks.shape[-2] * masks.shape[-1]) ** 0.5 if per_pixel else 1.0

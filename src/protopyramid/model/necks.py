@@ -1,0 +1,98 @@
+"""Necks: from backbone maps to the vectors that prototypes are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from protopyramid.config.schema import Neck as NeckConfig
+
+COARSEST = 5
+
+
+class Pyramid(nn.Module):
+    """The paper's top-down pathway (equation 1).
+
+    z5 = Conv1x1(c5);  z_l = Conv3x3(Up(z_{l+1}) + Conv1x1(c_l)), l = 4, 3, 2.
+    It goes on from z *after* the 3x3, and z5 has no 3x3: a common FPN is not this. Levels finer than
+    the finest one asked for are not built; coarser ones are, since they feed it.
+    """
+
+    def __init__(
+        self, channels: Mapping[int, int], dim: int, finest: int, upsample: str = "nearest"
+    ) -> None:
+        super().__init__()
+        self.upsample = upsample
+        self.inputs = tuple(range(finest, COARSEST + 1))
+        self.lateral = nn.ModuleDict(
+            {str(level): _convolution(channels[level], dim, 1) for level in self.inputs}
+        )
+        self.smooth = nn.ModuleDict(
+            {str(level): _convolution(dim, dim, 3) for level in self.inputs if level < COARSEST}
+        )
+
+    def forward(self, maps: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """{level: c (B, channels, H, W)} -> {level: z (B, d, H, W)}, same sizes."""
+        z = {COARSEST: self.lateral[str(COARSEST)](maps[COARSEST])}
+        for level in reversed(self.inputs[:-1]):
+            lateral = self.lateral[str(level)](maps[level])
+            z[level] = self.smooth[str(level)](self._up(z[level + 1], lateral) + lateral)
+        return {level: z[level] for level in self.inputs}
+
+    def _up(self, z: Tensor, like: Tensor) -> Tensor:
+        if z.shape[-2:] == like.shape[-2:]:
+            return z
+        if self.upsample == "nearest":
+            return F.interpolate(z, size=like.shape[-2:], mode="nearest")
+        return F.interpolate(z, size=like.shape[-2:], mode="bilinear", align_corners=False)
+
+
+class AddOn(nn.Module):
+    """ProtoPNet's and IAIA-BL's add-on: Conv1x1, ReLU, Conv1x1, sigmoid, on level 5 alone."""
+
+    inputs = (COARSEST,)
+
+    def __init__(self, channels: Mapping[int, int], dim: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            _convolution(channels[COARSEST], dim, 1),
+            nn.ReLU(inplace=True),
+            _convolution(dim, dim, 1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, maps: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """{5: c5 (B, channels, H, W)} -> {5: z (B, d, H, W)}, values in (0, 1)."""
+        return {COARSEST: self.layers(maps[COARSEST])}
+
+
+class NoNeck(nn.Module):
+    """The black box: level 5 of the backbone as it is."""
+
+    inputs = (COARSEST,)
+
+    def forward(self, maps: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """{5: c5} -> {5: c5}."""
+        return {COARSEST: maps[COARSEST]}
+
+
+Neck = Pyramid | AddOn | NoNeck
+
+
+def build_neck(config: NeckConfig, channels: Mapping[int, int], levels: Sequence[int]) -> Neck:
+    """The neck of a configuration for a backbone's channels and the levels that have prototypes."""
+    if config.kind == "pyramid":
+        return Pyramid(channels, config.dim, min(levels), config.upsample)
+    if config.kind == "add-on":
+        return AddOn(channels, config.dim)
+    return NoNeck()
+
+
+def _convolution(inputs: int, outputs: int, size: int) -> nn.Conv2d:
+    convolution = nn.Conv2d(inputs, outputs, kernel_size=size, padding=size // 2)
+    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+    nn.init.zeros_(torch.as_tensor(convolution.bias))
+    return convolution

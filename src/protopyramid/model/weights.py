@@ -1,0 +1,167 @@
+"""Backbone weights: reading them from files, matching their names, fetching the published ones."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from protopyramid.errors import UserError
+
+PREFIXES = ("module.", "backbone.", "model.", "encoder.")
+
+
+class Published(NamedTuple):
+    """A file of weights on the network; `digest` is the beginning of its SHA-256."""
+
+    url: str
+    digest: str
+
+
+# torchvision's VGG-16, IMAGENET1K_V1: the file's name carries the first eight digits of its SHA-256.
+VGG16_IMAGENET = Published("https://download.pytorch.org/models/vgg16-397923af.pth", "397923af")
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """Which tensors of a file were loaded and which were not needed."""
+
+    matched: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+    def __str__(self) -> str:
+        ignored = f", {len(self.ignored)} not needed" if self.ignored else ""
+        return f"{len(self.matched)} tensors matched{ignored}"
+
+
+def load_backbone_weights(backbone: nn.Module, path: Path) -> LoadReport:
+    """Load a .safetensors or .pth file into a backbone; every tensor of the backbone must be matched.
+
+    torchvision's names (`features.0.weight`), bare ones (`0.weight`) and prefixed ones
+    (`module.features.0.weight`) are all understood; a classifier's tensors are left out.
+    """
+    found = {_plain_name(name): tensor for name, tensor in read_tensors(path).items()}
+    expected = backbone.state_dict()
+    _check_match(path, expected, found)
+    backbone.load_state_dict(
+        {name: found[name] for name in expected if name in found}, strict=False
+    )
+    matched = tuple(name for name in expected if name in found)
+    return LoadReport(matched, tuple(sorted(set(found) - set(matched))))
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors, .pth or .pt file by name; nothing in the file is executed."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; give a .safetensors or .pth file of weights")
+    try:
+        if path.suffix == ".safetensors":
+            tensors: dict[str, Tensor] = load_file(path)
+            return tensors
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
+        raise UserError(f"{path}: cannot be read as weights: {_first_line(error)}") from error
+    except Exception as error:  # torch raises pickle.UnpicklingError for what weights_only refuses
+        raise UserError(
+            f"{path}: holds more than tensors and is refused: {_first_line(error)}"
+        ) from error
+    return _tensors_of(path, content)
+
+
+def fetch_published(source: Published = VGG16_IMAGENET, folder: Path | None = None) -> Path:
+    """The published file, downloaded once into the cache folder; its hash is checked every time."""
+    folder = folder or Path(torch.hub.get_dir()) / "checkpoints"
+    target = folder / source.url.rsplit("/", 1)[-1]
+    if target.is_file() and _digest(target).startswith(source.digest):
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=folder, prefix=target.name + ".")
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as out, urllib.request.urlopen(source.url) as response:
+            while chunk := response.read(1 << 20):
+                out.write(chunk)
+        if not _digest(partial).startswith(source.digest):
+            raise UserError(
+                f"{source.url}: the download is damaged (its SHA-256 differs); try again"
+            )
+        os.replace(partial, target)
+    except OSError as error:
+        raise UserError(
+            f"{source.url}: cannot be downloaded ({_first_line(error)}); "
+            "set model.backbone.weights to a local file"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def start_backbone(backbone: nn.Module, weights: str) -> LoadReport | None:
+    """Load what `model.backbone.weights` names: nothing, "imagenet", or a file."""
+    if not weights:
+        return None
+    path = fetch_published() if weights == "imagenet" else Path(weights).expanduser()
+    return load_backbone_weights(backbone, path)
+
+
+def _plain_name(name: str) -> str:
+    stripped = True
+    while stripped:
+        stripped = False
+        for prefix in PREFIXES:
+            if name.startswith(prefix):
+                name, stripped = name.removeprefix(prefix), True
+    return f"features.{name}" if name.split(".", 1)[0].isdigit() else name
+
+
+def _check_match(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    counters = {name for name in expected if name.endswith("num_batches_tracked")}
+    missing = [name for name in expected if name not in found and name not in counters]
+    shapes = [
+        f"{name} is {tuple(found[name].shape)}, expected {tuple(expected[name].shape)}"
+        for name in expected
+        if name in found and found[name].shape != expected[name].shape
+    ]
+    strangers = [name for name in found if name.startswith("features.") and name not in expected]
+    strangers = [name for name in strangers if not name.endswith("num_batches_tracked")]
+    problems = shapes + [f"{name} is missing" for name in missing]
+    problems += [f"{name} has no place" for name in strangers]
+    if problems:
+        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise UserError(
+            f"{path}: does not fit the backbone: {'; '.join(problems[:3])}{more}; "
+            "check model.backbone.name, width and batch_norm"
+        )
+
+
+def _tensors_of(path: Path, content: object) -> dict[str, Tensor]:
+    if isinstance(content, Mapping):
+        for key in ("state_dict", "model"):
+            if isinstance(content.get(key), Mapping):
+                content = content[key]
+                break
+    if not isinstance(content, Mapping) or not content:
+        raise UserError(f"{path}: holds no table of tensors; save the model's state_dict")
+    tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+    if not tensors:
+        raise UserError(f"{path}: holds no table of tensors; save the model's state_dict")
+    return tensors
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__

@@ -1,0 +1,1 @@
+"""Training: the schedule, its steps, and a run that is never lost."""

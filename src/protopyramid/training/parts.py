@@ -1,0 +1,100 @@
+"""Parts of the network: what learns in a step, and where the frozen beginning of the backbone ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from protopyramid.config.schema import MAX_BLOCKS, TrainStep
+from protopyramid.errors import UserError
+from protopyramid.model.network import PrototypeNetwork
+
+BLOCKS = tuple(range(1, MAX_BLOCKS + 1))
+
+
+def learning_blocks(model: PrototypeNetwork, learns: Sequence[str]) -> tuple[int, ...]:
+    """The blocks of the backbone that learn."""
+    if "backbone" in learns:
+        return BLOCKS
+    blocks = tuple(number for number in BLOCKS if f"backbone.{number}" in learns)
+    if blocks and blocks[0] - 1 not in model.backbone.cuts:
+        raise UserError(
+            f"train.schedule: this backbone learns as a whole or not at all, got {list(learns)}; "
+            'name "backbone" instead of its blocks'
+        )
+    return blocks
+
+
+def frozen_cut(model: PrototypeNetwork, learns: Sequence[str]) -> int:
+    """The last block before which nothing learns: 5 for a frozen backbone, 0 for none."""
+    blocks = learning_blocks(model, learns)
+    return blocks[0] - 1 if blocks else BLOCKS[-1]
+
+
+def part_parameters(
+    model: PrototypeNetwork, learns: Sequence[str]
+) -> dict[str, list[nn.Parameter]]:
+    """The learning parameters of each part, by part name."""
+    found: dict[str, list[nn.Parameter]] = {}
+    blocks = learning_blocks(model, learns)
+    if blocks == BLOCKS:
+        found["backbone"] = list(model.backbone.parameters())
+    elif blocks:
+        found["backbone"] = [
+            p for number in blocks for p in model.backbone.block(number).parameters()
+        ]
+    if "neck" in learns:
+        found["neck"] = list(model.neck.parameters())
+    if "prototypes" in learns and model.prototypes is not None:
+        found["prototypes"] = list(model.prototypes.parameters())
+    if "head" in learns:
+        found["head"] = list(model.head.parameters())
+    return {part: parameters for part, parameters in found.items() if parameters}
+
+
+def set_learning(model: PrototypeNetwork, learns: Sequence[str]) -> dict[str, list[nn.Parameter]]:
+    """Let the named parts learn and freeze the rest; returns the learning parameters by part."""
+    chosen = part_parameters(model, learns)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+        parameter.grad = None
+    for parameters in chosen.values():
+        for parameter in parameters:
+            parameter.requires_grad_(True)
+    return chosen
+
+
+def set_modes(model: PrototypeNetwork, learns: Sequence[str]) -> None:
+    """Training mode for what learns, evaluation mode for what is frozen (batch norm must not drift)."""
+    model.train()
+    blocks = learning_blocks(model, learns)
+    if not blocks:
+        model.backbone.eval()
+        return
+    for number in BLOCKS:
+        if number not in blocks:
+            model.backbone.block(number).eval()
+
+
+def make_optimiser(chosen: dict[str, list[nn.Parameter]], step: TrainStep) -> torch.optim.AdamW:
+    """AdamW with a rate for each part; prototypes are points in space and have no weight decay."""
+    groups = [
+        {
+            "params": parameters,
+            "lr": step.learning_rates.get(part, step.learning_rate),
+            "weight_decay": 0.0 if part == "prototypes" else step.weight_decay,
+            "part": part,
+        }
+        for part, parameters in chosen.items()
+    ]
+    for group in groups:
+        group["first_lr"] = group["lr"]
+    return torch.optim.AdamW(groups)
+
+
+def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> None:
+    """Multiply the first learning rate of every part."""
+    for group in optimiser.param_groups:
+        group["lr"] = group["first_lr"] * factor
