@@ -19,11 +19,6 @@ def say(text: str) -> None:
     typer.echo(text)
 
 
-def warn(text: str) -> None:
-    """A warning of one line, on stderr."""
-    typer.echo(f"protopyramid: warning: {text}", err=True)
-
-
 def new_folder(folder: Path, force: bool = False) -> None:
     """Make a folder to write to; one with something in it is refused unless forced."""
     if folder.exists() and not folder.is_dir():

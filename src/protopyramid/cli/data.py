@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
+from protopyramid.cli.help import Help, help_unless_command
+
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.callback(invoke_without_command=True)
-def data(context: typer.Context) -> None:
+@app.callback(invoke_without_command=True, add_help_option=False)
+def data(context: typer.Context, help: Help = False) -> None:
     """Make and check the data of training."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+    help_unless_command(context)
 
 
 @app.command()
@@ -53,17 +54,16 @@ def check(
     ] = None,
 ) -> None:
     """Say what a manifest holds and what is wrong with it."""
-    from protopyramid.cli.console import say, warn
-    from protopyramid.data.check import check_manifest, contact_sheet
+    from protopyramid.cli.console import say
+    from protopyramid.data.check import check_manifest, contact_sheet, render
     from protopyramid.data.manifest import read_manifest
     from protopyramid.errors import UserError
 
     report = check_manifest(manifest)
-    say(str(report))
-    for warning in report.warnings:
-        warn(warning)
+    say(render(report).rstrip())
     if report.errors:
-        raise UserError(f"{manifest}: " + "; ".join(report.errors))
+        first, more = report.errors[0], len(report.errors) - 1
+        raise UserError(f"{manifest}: {first}" + (f" (and {more} more)" if more else ""))
     if out is not None:
         contact_sheet(read_manifest(manifest), out)
         say(str(out))

@@ -19,6 +19,7 @@ import typer
 
 from protopyramid import __version__
 from protopyramid.cli import data, presets
+from protopyramid.cli.help import Help, help_unless_command
 from protopyramid.errors import UserError
 
 NAME = "protopyramid"
@@ -52,16 +53,16 @@ def _version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True, add_help_option=False)
 def root(
     context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    help: Help = False,
 ) -> None:
     """Case-based, multi-scale, interpretable classification of mammographic masses."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+    help_unless_command(context)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,14 +4,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protopyramid.cli.help import Help
+
 if TYPE_CHECKING:
     from protopyramid.config.schema import Config
 
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.callback(invoke_without_command=True)
-def presets(context: typer.Context) -> None:
+@app.callback(invoke_without_command=True, add_help_option=False)
+def presets(context: typer.Context, help: Help = False) -> None:
     """List the presets, or show one in full."""
     if context.invoked_subcommand is not None:
         return
@@ -22,7 +24,9 @@ def presets(context: typer.Context) -> None:
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="A preset's name, or a TOML file.")]) -> None:
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A preset's name, or a TOML file.")],
+) -> None:
     """Print all settings of a preset as TOML, to be copied and changed."""
     from protopyramid.config import dump_config, load_config
 

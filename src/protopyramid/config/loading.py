@@ -26,7 +26,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from protopyramid.config.keys import nearest_key, section_keys
-from protopyramid.config.messages import describe_errors, shown
+from protopyramid.config.messages import describe_errors, one_line, shown
 from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
 
@@ -114,7 +114,7 @@ def _read(name_or_path: str | Path) -> tuple[Tree, str]:
     name = str(name_or_path)
     if isinstance(name_or_path, str) and name in preset_names():
         return _tree(_validated(tomllib.loads(_preset_text(name)), name, [])), name
-    tree = _parse_file(Path(name_or_path))
+    tree = _plain_file(_parse_file(Path(name_or_path)), name)
     if "preset" not in tree:
         # Completed here, so that an override of a single entry finds the table it belongs to.
         return _completed(tree), name
@@ -122,7 +122,7 @@ def _read(name_or_path: str | Path) -> tuple[Tree, str]:
     if preset not in preset_names():
         raise UserError(f"{name}: preset: no preset {shown(preset)}; {_known_presets(preset)}")
     base = _tree(_validated(tomllib.loads(_preset_text(preset)), preset, []))
-    return _merged(base, _plain(tree, name)), name
+    return _merged(base, tree), name
 
 
 def _parse_file(path: Path) -> Tree:
@@ -142,12 +142,21 @@ def _parse_file(path: Path) -> Tree:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # TOMLDecodeError, too long a number, a NUL in the path
-        raise UserError(f"{shown(str(path))}: not valid TOML: {error}") from None
+        raise UserError(f"{one_line(str(path))}: not valid TOML: {one_line(str(error))}") from None
+
+
+def _plain_file(tree: Tree, name: str) -> Tree:
+    try:
+        plain: Tree = _plain(tree, "")
+    except UserError as error:
+        raise UserError(f"{name}: {error}") from None
+    return plain
 
 
 def _known_presets(wanted: object) -> str:
     names = preset_names()
-    near = get_close_matches(str(wanted), names, n=1)
+    near = [name for name in names if name.startswith(str(wanted))]
+    near = near or get_close_matches(str(wanted), names, n=1)
     hint = f'did you mean "{near[0]}"? ' if near else ""
     return f"{hint}the presets are {', '.join(names)}"
 
@@ -161,14 +170,14 @@ def _tree(config: Config) -> Tree:
 def _completed(tree: Tree) -> Tree:
     """The defaults with the sections of `tree` merged in and all other values replaced."""
     complete = _tree(Config())
-    _merge_sections(complete, _plain(tree, ""), "")
+    _merge_sections(complete, tree, "")
     return complete
 
 
 def _merge_sections(base: Tree, extra: Tree, prefix: str) -> None:
     for key, value in extra.items():
         dotted = f"{prefix}{key}"
-        if dotted in section_keys() and isinstance(value, dict):
+        if dotted in section_keys() and isinstance(value, dict) and isinstance(base[key], dict):
             _merge_sections(base[key], value, f"{dotted}.")
         else:
             base[key] = value
@@ -243,8 +252,8 @@ def _descend(node: Any, part: str, so_far: str, key: str) -> Any:
     """The table or list below `part`; a table that is not there yet is made."""
     if isinstance(node, list):
         return node[_index(node, part, key)]
-    if so_far == "model.pooling.k" and not isinstance(node[part], dict):
-        node[part] = dict.fromkeys(LEVELS, node[part])
+    if so_far == "model.pooling.k" and not isinstance(node.get(part), dict):
+        node[part] = dict.fromkeys(LEVELS, node.get(part))
     child = node.setdefault(part, {})
     if not isinstance(child, (dict, list)):
         raise UserError(f"{key}: {so_far} is {shown(child)}, not a table{_hint(key)}")
@@ -255,16 +264,9 @@ def _assign(node: Any, parts: list[str], value: Any, key: str) -> None:
     last = parts[-1]
     if isinstance(node, list):
         node[_index(node, last, key)] = value
-    elif ".".join(parts) in section_keys() and isinstance(value, dict):
-        node[last] = _merged_section(node[last], value, ".".join(parts))
     else:
-        node[last] = value
-
-
-def _merged_section(base: Tree, extra: Tree, dotted: str) -> Tree:
-    merged = copy.deepcopy(base)
-    _merge_sections(merged, extra, f"{dotted}.")
-    return merged
+        below = ".".join(parts[:-1])
+        _merge_sections(node, {last: value}, f"{below}." if below else "")
 
 
 def _index(entries: list[Any], part: str, key: str) -> int:

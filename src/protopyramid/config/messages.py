@@ -72,14 +72,14 @@ def _first_path(node: Any) -> list[str]:
 
 def _describe(key: str, details: list[ErrorDetails]) -> str:
     kinds = {detail["type"] for detail in details}
-    name = _one_line(key)
+    name = one_line(key)
     if "extra_forbidden" in kinds:
         near = nearest_key(key)
         return f"{name}: no such key" + (f"; did you mean {near}?" if near else "")
     if "missing" in kinds:
         return f"{name}: is missing"
     if "value_error" in kinds:
-        message = _one_line(details[0]["msg"].removeprefix("Value error, "))
+        message = one_line(details[0]["msg"].removeprefix("Value error, "))
         return f"{name}: {message}" if key else message
     expected = list(dict.fromkeys(_expected(detail) for detail in details))
     return f"{name}: expected {' or '.join(expected)}, got {shown(details[0]['input'])}"
@@ -87,7 +87,7 @@ def _describe(key: str, details: list[ErrorDetails]) -> str:
 
 def _expected(detail: ErrorDetails) -> str:
     """What a value should be, as the end of the sentence "expected ..."."""
-    kind, message = detail["type"], _one_line(detail["msg"])
+    kind, message = detail["type"], one_line(detail["msg"])
     if kind in _WORDS:
         return _WORDS[kind]
     if kind == "too_short":
@@ -118,5 +118,6 @@ _WORDS = {
 }
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Text without line breaks and other characters that a terminal would act on."""
     return repr(text)[1:-1].replace("\\'", "'") if not text.isprintable() else text

@@ -467,6 +467,9 @@ RepeatStep.model_rebuild()
 class Cache(Section):
     """Maps of the frozen part of the backbone, computed once."""
 
+    enabled: bool = Field(
+        True, description="Cache the maps of fixed views; false computes them anew in each epoch."
+    )
     disk_budget: NonNegative = Field(
         20.0,
         description="Gigabytes that the cache may take on disk; more is refused before any work.",
@@ -497,6 +500,9 @@ class Train(Section):
         True, description="Keep images and maps in channels-last memory order."
     )
     threads: Count = Field(0, description="CPU threads; 0 leaves torch's choice.")
+    validate_every: Annotated[int, Field(ge=1)] = Field(
+        1, description="Epochs between two measurements on the validation split."
+    )
     cache: Cache = Field(Cache(), description="Cached maps of the frozen part.")
     schedule: list[Step] = Field(
         [

@@ -11,41 +11,30 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from protopyramid.data.images import (
-    Prepared,
-    clip_box,
-    content_hash,
-    prepare,
-    read_image,
-    read_mask,
-)
+from protopyramid.data.contact_sheet import contact_sheet
+from protopyramid.data.images import clip_box, content_hash, read_image, read_mask
 from protopyramid.data.manifest import (
     FEW_PATIENTS,
     SPLITS,
-    Manifest,
     Sample,
     parse_manifest,
     shared_patients,
 )
 from protopyramid.errors import UserError
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+__all__ = ["Report", "check_manifest", "contact_sheet", "render"]
 
 WORKERS = 4
 ROWS_NAMED = 5
 FINDINGS_SHOWN = 20
 DARK = 1 / 8  # an image with no value above this share of its range
 NEARLY_ALL = 0.95  # a mask that covers more is probably inverted
-TILE = 224  # pixels of an image on the contact sheet
-GROUPS_SHOWN = 40
-MASK_COLOUR, BOX_COLOUR = "#ffd400", "#00c8ff"
 
 
 @dataclass(frozen=True)
@@ -122,26 +111,30 @@ def _look(sample: Sample) -> _Look:
         mask = None if sample.mask is None else read_mask(sample.mask, (height, width))
     except UserError as error:
         return _Look(sample, error=f"row {sample.row}: {error}")
+    seen = _Look(sample, (width, height), content_hash(image), oddities=_value_oddities(image))
     box = None if sample.box is None else clip_box(sample.box, height, width)
-    error, oddities, coverage = "", [], None
     if sample.box is not None and box is None:
-        error = (
-            f"row {sample.row}, lesion box: outside its image of {width} x {height} pixels; "
-            "give pixels of the image file"
-        )
-    if box is not None:
-        coverage = (box[2] - box[0]) * (box[3] - box[1]) / (height * width)
-        if sample.box is not None and np.abs(np.subtract(box, sample.box)).max() > 1:
-            oddities.append("with a lesion box that reaches beyond the image (it is cut)")
+        where = f"row {sample.row}, lesion box: outside its image of {width} x {height} pixels"
+        seen = replace(seen, error=f"{where}; give pixels of the image file")
+    if sample.box is not None and box is not None:
+        share = (box[2] - box[0]) * (box[3] - box[1]) / (height * width)
+        seen = replace(seen, coverage=share)
+        if np.abs(np.subtract(box, sample.box)).max() > 1:
+            odd = "with a lesion box that reaches beyond the image (it is cut)"
+            seen = replace(seen, oddities=(*seen.oddities, odd))
     if mask is not None:
-        coverage = float(mask.mean())
-        oddities += _mask_oddities(coverage)
+        share = float(mask.mean())
+        seen = replace(seen, coverage=share, oddities=(*seen.oddities, *_mask_oddities(share)))
+    return seen
+
+
+def _value_oddities(image: NDArray[np.float32]) -> tuple[str, ...]:
     low, high = float(image.min()), float(image.max())
     if low == high:
-        oddities.append("of one grey value")
-    elif high < DARK:
-        oddities.append("that use only the darkest eighth of their range (are 12 bits of 16 used?)")
-    return _Look(sample, (width, height), content_hash(image), coverage, error, tuple(oddities))
+        return ("of one grey value",)
+    if high < DARK:
+        return ("that use only the darkest eighth of their range (are 12 bits of 16 used?)",)
+    return ()
 
 
 def _mask_oddities(coverage: float) -> list[str]:
@@ -285,121 +278,3 @@ def _sizes_in_words(sizes: dict[tuple[int, int], int]) -> str:
         f"{words}; widths are {min(widths)} to {max(widths)}, heights {min(heights)} to "
         f"{max(heights)}."
     )
-
-
-def contact_sheet(manifest: Manifest, out: str | Path, per_group: int = 6) -> Path:
-    """Write a PNG with some images of every class and split, masks and lesion boxes outlined."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    groups = [
-        (label, split, [s for s in manifest.split(split) if s.label == label])
-        for label in manifest.labels()
-        for split in SPLITS
-    ]
-    groups = [group for group in groups if group[2]]
-    if not groups:
-        raise UserError(f"{manifest.path}: no images for a contact sheet; add rows to the manifest")
-    shown = groups[:GROUPS_SHOWN]
-    columns = min(per_group, max(len(found) for _, _, found in shown))
-    figure = Figure(figsize=(1.7 * max(columns, 3) + 0.3, 2.05 * len(shown) + 0.5), dpi=110)
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(len(shown), max(columns, 3), squeeze=False)
-    for ax in axes.flat:
-        ax.axis("off")
-    for row, (label, split, found) in zip(axes, shown, strict=True):
-        for number, (ax, sample) in enumerate(zip(row, _picked(found, columns), strict=False)):
-            _draw(ax, sample)
-            title = f"{_shortened(label)}, {split}: {len(found)}" if number == 0 else ""
-            ax.set_title(title, fontsize=8, loc="left", fontweight="bold")
-    left_out = f"; {len(groups) - len(shown)} more groups" * (len(groups) > len(shown))
-    figure.text(0.01, 1 - 0.22 / figure.get_figheight(), "mask", color="#b38f00", fontsize=9)
-    figure.text(
-        0.01 + 0.45 / figure.get_figwidth(),
-        1 - 0.22 / figure.get_figheight(),
-        "lesion box",
-        color="#007ea3",
-        fontsize=9,
-    )
-    figure.text(
-        0.01 + 1.3 / figure.get_figwidth(),
-        1 - 0.22 / figure.get_figheight(),
-        f"{manifest.path.name}: {len(manifest.samples)} images{left_out}",
-        fontsize=9,
-    )
-    figure.subplots_adjust(
-        left=0.01,
-        right=0.99,
-        bottom=0.15 / figure.get_figheight(),
-        top=1 - 0.5 / figure.get_figheight(),
-        wspace=0.05,
-        hspace=0.25,
-    )
-    out = Path(out)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(out, format="png")
-    except OSError as error:
-        raise UserError(f"{out}: cannot write the contact sheet ({error.strerror})") from None
-    return out
-
-
-def _shortened(text: str, length: int = 24) -> str:
-    """Text for a title; a dollar sign would start mathematics."""
-    short = text if len(text) <= length else f"{text[: length - 1]}…"
-    return " ".join(short.split()).replace("$", r"\$")
-
-
-def _picked(samples: Sequence[Sample], count: int) -> list[Sample]:
-    """Samples spaced evenly over a group, annotated ones first."""
-    annotated = [sample for sample in samples if sample.mask or sample.box]
-    others = [sample for sample in samples if not (sample.mask or sample.box)]
-    first = _spaced(annotated, count if not others else max(1, count - 1))
-    return first + _spaced(others, count - len(first))
-
-
-def _spaced(samples: Sequence[Sample], count: int) -> list[Sample]:
-    count = min(count, len(samples))
-    return [samples[number * len(samples) // count] for number in range(count)]
-
-
-def _draw(ax: Axes, sample: Sample) -> None:
-    """One image with the outlines of its mask and its lesion box."""
-    try:
-        prepared = _for_show(sample)
-    except UserError:
-        ax.text(0.5, 0.5, f"row {sample.row}\ncannot be read", ha="center", va="center", fontsize=8)
-        return
-    image: Any = prepared.image.permute(1, 2, 0).squeeze(2).numpy()
-    extent = (0, TILE, TILE, 0)
-    ax.imshow(image, cmap="gray", vmin=0, vmax=1, extent=extent, interpolation="bilinear")
-    ax.text(
-        0.5,
-        -0.015,
-        _shortened(sample.image.stem, 28),
-        transform=ax.transAxes,
-        ha="center",
-        va="top",
-        fontsize=5.5,
-        color="0.35",
-    )
-    if prepared.mask is not None and prepared.mask.any():
-        edged = np.pad(prepared.mask.numpy(), 1)  # closes outlines at the border
-        grid = np.arange(-0.5, TILE + 1)
-        ax.contour(grid, grid, edged, levels=[0.5], colors=MASK_COLOUR, linewidths=0.9)
-    if prepared.box is not None:
-        x0, y0, x1, y1 = prepared.box
-        outline = ([x0, x1, x1, x0, x0], [y0, y0, y1, y1, y0])
-        ax.plot(*outline, color=BOX_COLOUR, linewidth=0.9, linestyle="--")
-    ax.set_xlim(0, TILE)
-    ax.set_ylim(TILE, 0)
-
-
-def _for_show(sample: Sample) -> Prepared:
-    image = read_image(sample.image)
-    height, width = image.shape[:2]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        mask = None if sample.mask is None else read_mask(sample.mask, (height, width))
-    box = None if sample.box is None else clip_box(sample.box, height, width)
-    return prepare(image, mask, box, TILE, "pad")

@@ -41,7 +41,7 @@ def _mean_of_maxima(closeness: Tensor, eligible: Tensor, levels: Tensor, scope: 
     if scope == "level":
         columns = [masked[:, levels == level] for level in sorted(set(levels.tolist()))]
     maxima = torch.stack([column.amax(dim=1) for column in columns], dim=1)
-    exists = torch.isfinite(maxima)
+    exists = maxima != -torch.inf  # a NaN exists, and is not hidden
     total = torch.where(exists, maxima, 0.0).sum(1)
     per_image = total / exists.sum(1).clamp(min=1)
     return per_image.sum() / exists.any(1).sum().clamp(min=1)

@@ -67,7 +67,7 @@ def fine_grouped(
     """
     forms = torch.cat([mask_forms(by_level, masks) for by_level in maps.values()], dim=1)
     order = classes[None, :] - labels[:, None]
-    everywhere, beyond = forms[..., 0], forms[..., 2]
+    everywhere, beyond = forms[..., 0] + 2.0 * forms[..., 1] + forms[..., 2], forms[..., 2]
     groups = (
         torch.where(order < 0, everywhere, 0.0),
         torch.where(order == 0, beyond, 0.0),
@@ -78,19 +78,25 @@ def fine_grouped(
 
 
 def mask_forms(maps: Tensor, masks: Tensor) -> Tensor:
-    """Squared norms of the upsampled maps weighted by 1, m and m^2, m = 1 outside the annotation.
+    """Squared norms of the upsampled maps weighted by (1 - m)^2, m (1 - m) and m^2, m = 1 outside.
 
     maps (B, m, h, w), masks (B, H, W) -> (B, m, 3). For 0/1 masks m^2 = m and one stencil serves both.
     """
-    beyond = outside_of(masks.to(maps.dtype))
-    height, width = maps.shape[-2:]
-    ones = stencils(torch.ones_like(beyond[:1]), height, width).expand(len(beyond), -1, -1, -1)
-    binary = not masks.is_floating_point() or bool(((masks == 0) | (masks == 1)).all())
-    powers = [stencils(beyond, height, width)]
-    if not binary:
-        powers.append(stencils(beyond.square(), height, width))
-    forms = quadratic_forms(maps, torch.stack([ones, *powers], dim=1))
-    return forms[..., [0, 1, 1]] if binary else forms
+    if maps.dtype in (torch.float16, torch.bfloat16):
+        maps = maps.float()
+    with torch.autocast(maps.device.type, enabled=False):
+        beyond = outside_of(masks.to(maps.dtype))
+        height, width = maps.shape[-2:]
+        ones = stencils(torch.ones_like(beyond[:1]), height, width)
+        linear = stencils(beyond, height, width)
+        # Differences are taken between stencils, cell by cell: between whole forms, a large activation
+        # on one side of the outline would drown a small one on the other.
+        if not masks.is_floating_point() or bool(((masks == 0) | (masks == 1)).all()):
+            inner, outer = quadratic_forms(maps, torch.stack([ones - linear, linear], 1)).unbind(-1)
+            return torch.stack([inner, torch.zeros_like(inner), outer], dim=-1)
+        square = stencils(beyond.square(), height, width)
+        parts = [ones - 2.0 * linear + square, linear - square, square]
+        return quadratic_forms(maps, torch.stack(parts, dim=1))
 
 
 def pair_weights(
@@ -140,12 +146,10 @@ def fine_tables(
 
 
 def _pixel_weights(inside: Tensor, outside: Tensor, combine: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Coefficients of 1, m and m^2 in W^2, each (B, m)."""
-    if combine == "paper":  # W = outside m + inside
-        return inside.square(), 2.0 * inside * outside, outside.square()
-    # W = outside m + inside (1 - m) = (outside - inside) m + inside
-    step = outside - inside
-    return inside.square(), 2.0 * inside * step, step.square()
+    """Coefficients of (1 - m)^2, m (1 - m) and m^2 in W^2, each (B, m)."""
+    # W = outside m + inside = beyond m + inside (1 - m)
+    beyond = outside + inside if combine == "paper" else outside
+    return inside.square(), 2.0 * inside * beyond, beyond.square()
 
 
 def _scale(masks: Tensor, per_pixel: bool) -> float:

@@ -68,7 +68,7 @@ class Objective(nn.Module):
         }
         if prototypes is not None:
             terms |= self._prototype_terms(evidence, labels, masks, annotated, prototypes, weights)
-        weighted = [weights[name] * value for name, value in terms.items() if weights[name]]
+        weighted = [weights[name] * value for name, value in terms.items()]
         return Losses(torch.stack(weighted).sum(), terms)
 
     def _prototype_terms(

@@ -1,0 +1,38 @@
+# make setup | demo | test | lint | format | bench
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test lint format bench clean
+.DEFAULT_GOAL := setup
+
+setup: $(STAMP)
+
+# The constraints choose the build of torch: without them pip takes one of several gigabytes.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "protopyramid needs Python 3.11 or newer")'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/protopyramid demo --out demo
+
+test: lint
+	$(BIN)/python -m pytest -q
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/protopyramid bench
+
+clean:
+	rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Figures on a trained model: metrics, localisation, predictions and comparison."""

@@ -1,0 +1,1 @@
+"""Explanation: why the model says what it says, as objects, pictures and pages."""

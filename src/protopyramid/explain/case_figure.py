@@ -1,0 +1,292 @@
+"""The case-based figure: "this part of your image looks like that part of a training image".
+
+One row a prototype: a your image, b where it resembles the prototype, c the prototype, d the case it
+comes from, e the prototype on its own case, f similarity x weight = contribution. The rows, and what
+the other prototypes add, sum to the class score at the bottom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from protopyramid.explain.drawing import (
+    AGAINST,
+    COLOUR_MAP,
+    FOR,
+    INK,
+    JET,
+    MUTED,
+    RULE,
+    Box,
+    Picture,
+    add_axes,
+    draw_box,
+    new_figure,
+    roomy,
+    rule,
+    shortened,
+    show,
+    show_heat,
+    signed,
+    write,
+)
+
+LEVEL_WORDS = {2: "finest", 3: "fine", 4: "coarse", 5: "coarsest"}
+MOST_CLASSES = 6  # more do not fit; the most probable are shown
+COLUMNS = (
+    ("a", "Your image", "the box marks the part"),
+    ("b", "Where it is similar", "brighter = more similar"),
+    ("c", "Similar to this part …", "the prototype, enlarged"),
+    ("d", "… of this known case", "a training image"),
+    ("e", "The case's own map", "the prototype on its case"),
+    ("f", "What it adds", ""),
+)
+WIDTH, MARGIN, LABEL, PANEL, GAP, SUM = 14.6, 0.3, 1.75, 1.85, 0.1, 2.55
+HEADER, HEADS, ROW, FOOTER = 1.95, 0.62, 2.0, 2.3
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """One prototype: what it found in the image, and the case behind it."""
+
+    index: int
+    class_name: str
+    level: int
+    activation: Picture
+    box: Box
+    case_name: str
+    case_image: Picture
+    case_activation: Picture
+    case_box: Box
+    similarity: float
+    weight: float
+    contribution: float
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """Everything that the figure shows. `others`: number of prototypes without a row.
+
+    `shown_sums` and `other_sums`: what prototypes with and without a row add to each class's score.
+    """
+
+    image_name: str
+    image: Picture
+    predicted: str
+    logits: Mapping[str, float]
+    probabilities: Mapping[str, float]
+    rows: Sequence[CaseRow]
+    others: int
+    shown_sums: Mapping[str, float]
+    other_sums: Mapping[str, float]
+
+
+def case_figure(view: CaseView, colour_map: str = COLOUR_MAP) -> Figure:
+    """Draw the case-based explanation of one image."""
+    classes = top_classes(view.probabilities)
+    footer = FOOTER if view.rows else 1.6
+    figure = new_figure(WIDTH, HEADER + HEADS + ROW * len(view.rows) + footer)
+    draw_header(figure, view.image_name, view.predicted, view.logits, view.probabilities)
+    _column_heads(figure, view.predicted)
+    largest = max((abs(row.contribution) for row in view.rows), default=1.0) or 1.0
+    for number, row in enumerate(view.rows):
+        _draw_row(figure, HEADER + HEADS + ROW * number, view, row, largest, colour_map)
+    bottom = HEADER + HEADS + ROW * len(view.rows)
+    rule(figure, MARGIN, WIDTH - MARGIN, bottom + 0.02, MUTED)
+    _draw_sum(figure, bottom + 0.18, view)
+    _draw_table(figure, bottom + 0.18, view, classes)
+    _draw_note(figure, bottom + footer - 0.28, colour_map)
+    return figure
+
+
+def top_classes(probabilities: Mapping[str, float], most: int = MOST_CLASSES) -> list[str]:
+    """The classes that fit into a figure: all in their order, or the most probable ones."""
+    if len(probabilities) <= most:
+        return list(probabilities)
+    return sorted(probabilities, key=lambda name: -probabilities[name])[:most]
+
+
+def draw_header(
+    figure: Figure,
+    image_name: str,
+    predicted: str,
+    logits: Mapping[str, float],
+    probabilities: Mapping[str, float],
+) -> None:
+    """The predicted class in large letters, and a bar for each class."""
+    share = probabilities[predicted]
+    write(figure, MARGIN, 0.3, "The model says", fontsize=13, color=MUTED)
+    write(figure, MARGIN, 0.52, shortened(predicted, 26), fontsize=27, fontweight="bold")
+    write(figure, MARGIN, 1.05, f"probability {share:.0%}", fontsize=13)
+    write(figure, MARGIN, 1.36, f"image: {shortened(image_name, 60)}", fontsize=10.5, color=MUTED)
+    _class_bars(figure, predicted, logits, probabilities)
+
+
+def _class_bars(
+    figure: Figure, predicted: str, logits: Mapping[str, float], probabilities: Mapping[str, float]
+) -> None:
+    classes = top_classes(probabilities)
+    left, length, step = 8.35, 2.9, min(0.3, 1.25 / len(classes))
+    top = 0.52
+    write(figure, left, 0.26, "probability", fontsize=10, color=MUTED)
+    write(figure, left + length + 1.45, 0.26, "class score", fontsize=10, color=MUTED, ha="right")
+    for number, name in enumerate(classes):
+        y = top + step * number
+        own = name == predicted
+        strong = {"fontweight": "bold" if own else "normal", "va": "center", "fontsize": 11.5}
+        middle = y + step / 2 - 0.02
+        write(figure, left - 0.12, middle, shortened(name), ha="right", **strong)
+        ax = add_axes(figure, left, y, length, step * 0.76)
+        ax.set_xlim(0, 1)
+        ax.barh([0], [1], color="#edf0f3", height=1)
+        ax.barh([0], [probabilities[name]], color=FOR if own else "#9aa5b1", height=1)
+        ax.set_ylim(-0.5, 0.5)
+        share = probabilities[name]
+        write(figure, left + length + 0.1, middle, f"{share:.0%}", **strong)
+        write(figure, left + length + 1.45, middle, signed(logits[name]), ha="right", **strong)
+
+
+def _panel_left(number: int) -> float:
+    return MARGIN + LABEL + (PANEL + GAP) * number
+
+
+def _column_heads(figure: Figure, predicted: str) -> None:
+    rule(figure, MARGIN, WIDTH - MARGIN, HEADER - 0.1, MUTED)
+    for number, (letter, title, below) in enumerate(COLUMNS):
+        x = _panel_left(number) + (0.18 if letter == "f" else 0.0)
+        if letter == "f":
+            below = f"to the score of {shortened(predicted, 18)}"
+        write(figure, x, HEADER + 0.04, letter, fontsize=12, fontweight="bold")
+        write(figure, x + 0.17, HEADER + 0.04, title, fontsize=12, fontweight="bold")
+        write(figure, x, HEADER + 0.28, below, fontsize=10, color=MUTED)
+
+
+def _draw_row(
+    figure: Figure, top: float, view: CaseView, row: CaseRow, largest: float, colour_map: str
+) -> None:
+    _row_label(figure, top, row)
+    axes = [add_axes(figure, _panel_left(number), top, PANEL, PANEL) for number in range(5)]
+    show(axes[0], view.image)
+    draw_box(axes[0], row.box)
+    show_heat(axes[1], view.image, row.activation, colour_map)
+    show(axes[2], row.case_image, crop=roomy(row.case_box))
+    show(axes[3], row.case_image)
+    draw_box(axes[3], row.case_box)
+    show_heat(axes[4], row.case_image, row.case_activation, colour_map)
+    _draw_contribution(figure, top, row, view.predicted, largest)
+
+
+def _row_label(figure: Figure, top: float, row: CaseRow) -> None:
+    word = LEVEL_WORDS.get(row.level)
+    level = f"level {row.level}" + (f", {word}" if word else "")
+    middle = top + PANEL / 2
+    style = {"va": "center"}
+    write(figure, MARGIN, middle - 0.28, "looks like", fontsize=10, color=MUTED, **style)
+    name = shortened(row.class_name, 17)
+    write(figure, MARGIN, middle - 0.06, name, fontsize=12.5, fontweight="bold", **style)
+    write(figure, MARGIN, middle + 0.17, level, fontsize=10.5, **style)
+    number = f"prototype {row.index}"
+    write(figure, MARGIN, middle + 0.37, number, fontsize=10, color=MUTED, **style)
+
+
+def _draw_contribution(
+    figure: Figure, top: float, row: CaseRow, predicted: str, largest: float
+) -> None:
+    x, middle = _panel_left(5) + 0.18, top + PANEL / 2
+    speaks_for = row.contribution >= 0
+    colour = FOR if speaks_for else AGAINST
+    product = f"{number_text(row.similarity)} × {number_text(row.weight)} ="
+    write(figure, x, middle - 0.42, "similarity × weight", fontsize=10, color=MUTED)
+    write(figure, x, middle - 0.2, product, fontsize=11.5)
+    value = signed(row.contribution)
+    right = WIDTH - MARGIN - 0.05
+    write(
+        figure,
+        right,
+        middle - 0.25,
+        value,
+        fontsize=17,
+        fontweight="bold",
+        color=colour,
+        ha="right",
+    )
+    ax = add_axes(figure, x, middle + 0.1, right - x, 0.16)
+    ax.set_xlim(0, largest)
+    ax.set_ylim(-0.5, 0.5)
+    hatch = None if speaks_for else "////"
+    ax.barh(
+        [0], [abs(row.contribution)], color=colour, height=1, hatch=hatch, edgecolor="w", lw=0
+    )
+    words = "speaks for" if speaks_for else "speaks against"
+    write(figure, x, middle + 0.31, f"{words} {shortened(predicted, 17)}", fontsize=10, color=colour)
+
+
+def number_text(value: float) -> str:
+    """A factor of a product: two decimals, a real minus sign.
+
+    >>> number_text(-0.5)
+    '−0.50'
+    """
+    return f"{value:.2f}".replace("-", "−")
+
+
+def _draw_sum(figure: Figure, top: float, view: CaseView) -> None:
+    """The rows above, the others and their sum, under column f."""
+    x, right = _panel_left(5) + 0.18, WIDTH - MARGIN - 0.05
+    name = view.predicted
+    lines = [
+        (counted(len(view.rows), "prototype") + " above", view.shown_sums[name]),
+        (counted(view.others, "other prototype"), view.other_sums[name]),
+    ]
+    for number, (text, value) in enumerate(lines):
+        write(figure, x, top + 0.28 * number, text, fontsize=11)
+        write(figure, right, top + 0.28 * number, signed(value), fontsize=12, ha="right")
+    rule(figure, x, right, top + 0.6, INK)
+    write(figure, x, top + 0.68, f"= score of {shortened(name, 14)}", fontsize=11)
+    total = signed(view.logits[name])
+    style = {"fontsize": 17, "fontweight": "bold", "ha": "right"}
+    write(figure, right, top + 0.66, total, **style)
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "prototype"), counted(2, "prototype")
+    ('1 prototype', '2 prototypes')
+    """
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _draw_table(figure: Figure, top: float, view: CaseView, classes: Sequence[str]) -> None:
+    """How the scores of all classes add up."""
+    first, step = MARGIN + 3.1, min(1.6, 8.0 / max(len(classes), 1))
+    labels = ("", "prototypes above", "other prototypes", "class score", "probability")
+    for line, text in enumerate(labels):
+        bold = "bold" if line == 3 else "normal"
+        write(figure, MARGIN, top + 0.28 * line, text, fontsize=11, fontweight=bold)
+    write(figure, MARGIN, top, "How every class scores", fontsize=11, fontweight="bold")
+    for number, name in enumerate(classes):
+        values = (
+            shortened(name, 14),
+            signed(view.shown_sums[name]),
+            signed(view.other_sums[name]),
+            signed(view.logits[name]),
+            f"{view.probabilities[name]:.0%}",
+        )
+        weight = "bold" if name == view.predicted else "normal"
+        for line, text in enumerate(values):
+            x, y = first + step * number, top + 0.28 * line
+            write(figure, x, y, text, fontsize=11, ha="right", fontweight=weight)
+    rule(figure, MARGIN, first + step * (len(classes) - 1), top + 0.81, RULE)
+
+
+def _draw_note(figure: Figure, top: float, colour_map: str) -> None:
+    heat = "Colours" if colour_map == JET else "Bright colours"
+    text = (
+        f"{heat} and the white line show the strongest 5 % of each map, scaled to itself; the yellow box "
+        "encloses it. Numbers are rounded. For research only, not a medical device."
+    )
+    write(figure, MARGIN, top, text, fontsize=9.5, color=MUTED)

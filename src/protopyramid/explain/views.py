@@ -1,0 +1,70 @@
+"""From an explanation to what its figure shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from protopyramid.explain.case_figure import CaseRow, CaseView
+from protopyramid.explain.cases import Case, case_book
+from protopyramid.explain.explanation import Explanation, PrototypePart
+from protopyramid.explain.figures import BlackBoxView
+from protopyramid.explain.saliency import grad_cam
+from protopyramid.explain.cases import run_input
+
+
+def case_view(explanation: Explanation, top: int) -> CaseView:
+    """The strongest prototypes as rows, and what the others add."""
+    run = explanation.run
+    parts = explanation.strongest(top)
+    cases = case_book(run).cases(run.model, [part.index for part in parts])
+    shown = {part.index for part in parts}
+    others = [part for part in explanation.prototypes if part.index not in shown]
+    return CaseView(
+        image_name=explanation.image,
+        image=explanation.picture,
+        predicted=explanation.predicted,
+        logits=explanation.logits,
+        probabilities=explanation.probabilities,
+        rows=[_row(explanation, part, cases[part.index]) for part in parts],
+        others=len(others),
+        shown_sums=_sums(parts, explanation),
+        other_sums=_sums(others, explanation),
+    )
+
+
+def black_box_view(explanation: Explanation) -> BlackBoxView:
+    """Grad-CAM of the predicted class, for a model without prototypes."""
+    run = explanation.run
+    target = run.config.data.classes.index(explanation.predicted)
+    return BlackBoxView(
+        image_name=explanation.image,
+        image=explanation.picture,
+        predicted=explanation.predicted,
+        logits=explanation.logits,
+        probabilities=explanation.probabilities,
+        saliency=grad_cam(run, explanation.picture, target),
+    )
+
+
+def _row(explanation: Explanation, part: PrototypePart, case: Case) -> CaseRow:
+    return CaseRow(
+        index=part.index,
+        class_name=part.class_name,
+        level=part.level,
+        activation=explanation.activation(part.index),
+        box=part.box,
+        case_name=case.record.image,
+        case_image=case.image,
+        case_activation=case.activation,
+        case_box=case.record.box,
+        similarity=part.similarity,
+        weight=part.weights[explanation.predicted],
+        contribution=part.contributions[explanation.predicted],
+    )
+
+
+def _sums(parts: Sequence[PrototypePart], explanation: Explanation) -> dict[str, float]:
+    return {
+        name: math.fsum(part.contributions[name] for part in parts) for name in explanation.logits
+    }

@@ -1,0 +1,68 @@
+"""What must be true of the data before any work is done."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from pathlib import Path
+
+from protopyramid.config.schema import Config, prototype_counts
+from protopyramid.data.manifest import Manifest, read_manifest, with_validation
+from protopyramid.errors import UserError
+
+
+def training_manifest(path: str | Path, config: Config) -> Manifest:
+    """The manifest of a training: read, with validation rows, and fit for this configuration."""
+    manifest = read_manifest(path, config.data.classes)
+    if not manifest.split("train"):
+        raise UserError(f"{path}: no row has split 'train'; there is nothing to train on")
+    manifest = with_validation(manifest, config.data.validation_fraction, config.train.seed)
+    check_classes(manifest, config)
+    check_annotations(manifest, config)
+    return manifest
+
+
+def check_classes(manifest: Manifest, config: Config) -> None:
+    """Every class needs training images, and as many as its prototypes want sources."""
+    images = Counter(sample.label for sample in manifest.split("train"))
+    without = [name for name in config.data.classes if not images[name]]
+    if without:
+        raise UserError(
+            f"{manifest.path}: no training image of class {', '.join(without)}; add some, or leave "
+            "the class out with --set data.classes=[...] (and data.negative_class)"
+        )
+    if config.model.neck.kind == "none" or config.projection.unique != "image":
+        return
+    for name, by_level in prototype_counts(config).items():
+        most = max(by_level.values(), default=0)
+        if images[name] < most and config.projection.source == "class":
+            raise UserError(
+                f"{manifest.path}: class {name} has {images[name]} training images but {most} "
+                'prototypes on a level; lower model.prototypes.counts or set projection.unique="patch"'
+            )
+
+
+def check_annotations(manifest: Manifest, config: Config) -> None:
+    """Warn where the fine loss has nothing to do, or validation says nothing of a class."""
+    train, validation = manifest.split("train"), manifest.split("validation")
+    lesions = [sample for sample in train if sample.label != config.data.negative_class]
+    fine = config.loss.fine.weight and config.model.neck.kind != "none"
+    if fine and not any(sample.mask or sample.box for sample in lesions):
+        warnings.warn(
+            f"{manifest.path}: no training image has a mask or a lesion box, so the fine loss does "
+            "nothing; add masks or set loss.fine.weight=0",
+            stacklevel=2,
+        )
+    if not validation:
+        raise UserError(
+            f"{manifest.path}: too few training patients to hold some out for validation; "
+            "add rows with split 'validation'"
+        )
+    present = {sample.label for sample in validation}
+    missing = [name for name in config.data.classes if name not in present]
+    if missing:
+        warnings.warn(
+            f"{manifest.path}: no validation image of class {', '.join(missing)}; "
+            "the model is chosen without it",
+            stacklevel=2,
+        )

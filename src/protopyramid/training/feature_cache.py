@@ -1,0 +1,129 @@
+"""Freeze means cache: maps of the frozen beginning of the backbone, computed once.
+
+With blocks 1 … cut frozen, what crosses the cut is the map of block `cut` and the finer maps that the
+neck reads. They are kept for every image as it is (view 0) and for V fixed augmented views, in
+memory-mapped files with channels last. Training, projection, head fit and validation read them from
+there; the numbers are those that the backbone would give.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protopyramid.errors import UserError
+
+GIGABYTE = 1e9
+Mode = Literal["r", "r+", "w+"]
+DONE = "done.json"
+FREE_SHARE = 0.9  # of the free disk space, the most that a cache may take
+
+
+@dataclass(frozen=True)
+class CacheLayout:
+    """What a cache holds: rows, and the shape (channels, height, width) of each map by block."""
+
+    rows: int
+    shapes: Mapping[int, tuple[int, int, int]]
+    mask_size: int
+    half: bool
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk."""
+        values = sum(c * h * w for c, h, w in self.shapes.values())
+        mask = self.mask_size * -(-self.mask_size // 8)
+        return self.rows * (values * (2 if self.half else 4) + mask + 1)
+
+
+class FeatureCache:
+    """Rows of maps, masks and annotation flags in memory-mapped files."""
+
+    def __init__(self, folder: Path, layout: CacheLayout, mode: Mode) -> None:
+        self.layout = layout
+        kind = np.float16 if layout.half else np.float32
+        self._maps = {
+            block: np.memmap(folder / f"map-{block}.bin", kind, mode, shape=(layout.rows, h, w, c))
+            for block, (c, h, w) in layout.shapes.items()
+        }
+        packed = (layout.rows, layout.mask_size, -(-layout.mask_size // 8))
+        self._masks = np.memmap(folder / "masks.bin", np.uint8, mode, shape=packed)
+        self._annotated = np.memmap(folder / "annotated.bin", np.uint8, mode, shape=(layout.rows,))
+
+    def write(
+        self, rows: NDArray[np.int64], maps: Mapping[int, Tensor], masks: Tensor, annotated: Tensor
+    ) -> None:
+        """Store maps {block: (B, C, H, W)}, masks (B, S, S) and flags (B,) at these rows."""
+        for block, stored in self._maps.items():
+            stored[rows] = maps[block].permute(0, 2, 3, 1).cpu().numpy()
+        self._masks[rows] = np.packbits(masks.cpu().numpy().astype(bool), axis=-1)
+        self._annotated[rows] = annotated.cpu().numpy()
+
+    def read(self, rows: NDArray[np.int64]) -> tuple[dict[int, Tensor], Tensor, Tensor]:
+        """Maps {block: (B, C, H, W)} in channels-last memory, masks (B, S, S) uint8, flags (B,)."""
+        maps = {
+            block: torch.from_numpy(stored[rows]).float().permute(0, 3, 1, 2)
+            for block, stored in self._maps.items()
+        }
+        masks = np.unpackbits(self._masks[rows], axis=-1, count=self.layout.mask_size)
+        return maps, torch.from_numpy(masks), torch.from_numpy(self._annotated[rows].astype(bool))
+
+    def flush(self) -> None:
+        """Bring what was written to disk."""
+        for stored in (*self._maps.values(), self._masks, self._annotated):
+            stored.flush()
+
+
+def check_budget(folder: Path, layouts: Iterable[CacheLayout], budget: float) -> None:
+    """Refuse caches that do not fit the budget (in gigabytes) or the disk, before any work."""
+    wanted = sum(layout.bytes for layout in layouts)
+    free = shutil.disk_usage(folder).free
+    if wanted > budget * GIGABYTE:
+        raise UserError(
+            f"train.cache.disk_budget: the cached maps would take {wanted / GIGABYTE:.1f} GB, "
+            f"the budget is {budget:g} GB; raise it, set train.cache.half, or lower the step's views"
+        )
+    if wanted > free * FREE_SHARE:
+        raise UserError(
+            f"{folder}: the cached maps would take {wanted / GIGABYTE:.1f} GB, "
+            f"{free / GIGABYTE:.1f} GB are free; free some space or lower the step's views"
+        )
+
+
+def cache_key(state: Mapping[str, Tensor], *facts: object) -> str:
+    """What a cache depends on: the frozen weights and any facts, as a digest."""
+    digest = hashlib.sha256(repr(facts).encode())
+    for name, tensor in sorted(state.items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def is_complete(folder: Path, key: str) -> bool:
+    """Whether the folder holds a finished cache of this key."""
+    try:
+        found: object = json.loads((folder / DONE).read_text())["key"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return found == key
+
+
+def mark_complete(folder: Path, key: str) -> None:
+    """Say that the cache is finished; a cache without this mark is built anew."""
+    (folder / DONE).write_text(json.dumps({"key": key}))
+
+
+def row_batches(rows: int, batch_size: int) -> Iterator[NDArray[np.int64]]:
+    """All row numbers, batch by batch."""
+    for start in range(0, rows, batch_size):
+        yield np.arange(start, min(rows, start + batch_size))

@@ -1,0 +1,129 @@
+"""The end of a training: the run folder's model, prototypes and facts about the data."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from protopyramid.config.schema import Config
+from protopyramid.data.images import content_hash, read_image
+from protopyramid.data.manifest import Manifest, Sample
+from protopyramid.data.store import ImageStore
+from protopyramid.model.activation import activation_maps, region_box, strongest_region
+from protopyramid.model.inference import evidence_batches
+from protopyramid.model.network import PrototypeNetwork
+from protopyramid.run import PrototypeRecord, RunFolder
+
+
+def finish_run(
+    folder: RunFolder,
+    config: Config,
+    model: PrototypeNetwork,
+    store: ImageStore,
+    records: Sequence[Mapping[str, Any]],
+) -> None:
+    """Write prototypes.json, the prototypes' pictures and, last, model.safetensors."""
+    found = prototype_records(model, store, records, config.train.eval_batch_size)
+    places = _places(store)
+    for record in found:
+        loaded = store.load([places[record.image]])
+        folder.write_bytes(f"prototypes/{record.index:03d}.png", picture_bytes(loaded.images[0]))
+    folder.write_json("prototypes.json", [record.to_json() for record in found])
+    folder.write_tensors("model.safetensors", model.state_dict())
+
+
+def prototype_records(
+    model: PrototypeNetwork,
+    store: ImageStore,
+    records: Sequence[Mapping[str, Any]],
+    batch_size: int,
+) -> list[PrototypeRecord]:
+    """The records of a projection with the box that each prototype activates on in its source."""
+    places = _places(store)
+    sources = sorted({places[record["image"]] for record in records})
+    boxes: dict[int, tuple[float, float, float, float]] = {}
+    assert model.prototypes is not None or not records
+    for seen in evidence_batches(model, store, sources, batch_size):
+        for record in records:
+            source = places[record["image"]]
+            if source in seen.images:
+                row = seen.images.index(source)
+                boxes[record["index"]] = _box(model, seen.evidence.maps, record, row, store)
+    return [
+        PrototypeRecord(
+            index=record["index"],
+            class_name=record["class"],
+            level=record["level"],
+            image=record["image"],
+            row=record["row"],
+            col=record["col"],
+            similarity=record["similarity"],
+            box=boxes[record["index"]],
+        )
+        for record in records
+    ]
+
+
+def picture_bytes(image: torch.Tensor) -> bytes:
+    """An image (C, S, S) in [0, 1] as PNG: 16-bit where it is grey, so that nothing is lost."""
+    buffer = io.BytesIO()
+    values = image.numpy()
+    if len(values) == 1:
+        levels = np.round(values[0] * 65535).astype(np.uint16)
+        Image.fromarray(levels).save(buffer, "PNG")
+    else:
+        levels8 = np.round(values.transpose(1, 2, 0) * 255).astype(np.uint8)
+        Image.fromarray(levels8).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def write_data_facts(
+    folder: RunFolder, manifest: Manifest, config: Config, provenance: Mapping[str, Any]
+) -> None:
+    """Write data.json: what the model learns from, with a digest of every image."""
+    splits = {name: manifest.split(name) for name in ("train", "validation")}
+    facts = {
+        "classes": config.data.classes,
+        "manifest": manifest.path.name,
+        "manifest_path": os.path.relpath(manifest.path, folder.path),
+        "counts": {
+            name: dict(Counter(sample.label for sample in manifest.split(name)))
+            for name in ("train", "validation", "test")
+        },
+        "splits": {name: _digests(samples) for name, samples in splits.items()},
+        **provenance,
+    }
+    folder.write_json("data.json", facts)
+
+
+def _digests(samples: Sequence[Sample]) -> dict[str, str]:
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        digests = pool.map(lambda sample: content_hash(read_image(sample.image)), samples)
+        return {sample.name: digest for sample, digest in zip(samples, digests, strict=True)}
+
+
+def _places(store: ImageStore) -> dict[str, int]:
+    return {sample.name: number for number, sample in enumerate(store.samples)}
+
+
+def _box(
+    model: PrototypeNetwork,
+    maps: Mapping[int, torch.Tensor],
+    record: Mapping[str, Any],
+    row: int,
+    store: ImageStore,
+) -> tuple[float, float, float, float]:
+    assert model.prototypes is not None
+    level = record["level"]
+    column = record["index"] - model.prototypes.slices[level].start
+    size = store.data.image_size
+    activation = activation_maps(maps[level][row : row + 1, column : column + 1], size, size)
+    return region_box(strongest_region(activation[0, 0]))

@@ -1,0 +1,281 @@
+"""The fit of the head: with everything else fixed, its weights are the answer of a convex problem.
+
+    minimise over W (C, m):   mean_i w_i CE(W x_i, y_i)  +  l1 sum |W_other|  +  ridge |W - first|_F^2
+
+x_i are the scores of image i, W_other the weights between a prototype and other classes. The ridge makes
+the objective strongly convex: the optimum exists, is unique, and does not depend on the start.
+
+Solved by a semi-smooth Newton method on the proximal-gradient equation: the weights that a proximal step
+would set to zero are set to zero, the others take a Newton step. The Newton system is solved by conjugate
+gradients, so that no Hessian (m C x m C) is ever formed, preconditioned by the Hessian of one class
+with its mean curvature (m x m). Where such a step does not decrease the objective, a plain proximal
+step is taken, which always does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from protopyramid.config.schema import HeadFit
+from protopyramid.errors import UserError
+
+MAX_ITERATIONS = 500
+MAX_CONJUGATE_STEPS = 200
+MAX_HALVINGS = 20
+SUFFICIENT = 1e-4  # Armijo: share of the predicted decrease that a step must give
+ROUNDING = 1e-14  # relative error of the objective itself
+
+
+@dataclass(frozen=True)
+class HeadFitResult:
+    """weight (C, m) float32; iterations of Newton's method; largest optimality error; objective."""
+
+    weight: Tensor
+    iterations: int
+    optimality: float
+    objective: float
+
+
+def fit_head(
+    scores: Tensor,
+    labels: Tensor,
+    classes: Tensor,
+    first: Tensor,
+    settings: HeadFit,
+    class_weights: Tensor | None = None,
+) -> HeadFitResult:
+    """The head that minimises the objective above, to `settings.tolerance`.
+
+    scores (N, m); labels (N,); classes (m,) of the prototypes; first (C, m), the weights that the ridge
+    draws to. `class_weights` (C,) replaces the equal weighing of `settings.balance`.
+
+    >>> fit = fit_head(torch.eye(2), torch.tensor([0, 1]), torch.tensor([0, 1]), torch.eye(2), HeadFit())
+    >>> bool(fit.weight[0, 0] > 1 > 0 > fit.weight[0, 1]), fit.optimality < 1e-7
+    (True, True)
+    """
+    problem = _Problem(scores, labels, classes, first, settings, class_weights)
+    weight, iterations, optimality = _minimise(problem, settings.tolerance)
+    if optimality > settings.tolerance:
+        warnings.warn(
+            f"head_fit.tolerance: the fit of the head stopped at an optimality error of {optimality:.1e} "
+            f"after {iterations} iterations, asked for {settings.tolerance:.1e}",
+            stacklevel=2,
+        )
+    return HeadFitResult(
+        weight.to(first.device, torch.float32), iterations, optimality, problem.objective(weight)
+    )
+
+
+def objective_value(
+    weight: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    classes: Tensor,
+    first: Tensor,
+    settings: HeadFit,
+    class_weights: Tensor | None = None,
+) -> float:
+    """The objective at a weight (C, m); the other arguments are those of `fit_head`."""
+    problem = _Problem(scores, labels, classes, first, settings, class_weights)
+    return problem.objective(weight.detach().double().cpu())
+
+
+def image_weights(
+    labels: Tensor, count: int, balance: bool, class_weights: Tensor | None = None
+) -> Tensor:
+    """Weight of each image (N,), N in sum; balanced: every class that is present weighs the same.
+
+    >>> image_weights(torch.tensor([0, 0, 0, 2]), 3, balance=True).tolist()
+    [0.6666666666666666, 0.6666666666666666, 0.6666666666666666, 2.0]
+    """
+    if class_weights is not None:
+        per_class = class_weights.detach().double().cpu()
+    elif balance:
+        per_class = 1.0 / torch.bincount(labels, minlength=count).clamp(min=1).double()
+    else:
+        per_class = torch.ones(count, dtype=torch.float64)
+    weights = per_class[labels]
+    return weights * (len(labels) / weights.sum())
+
+
+class _Problem:
+    """The objective, its derivatives and its proximal step, in double precision."""
+
+    def __init__(
+        self,
+        scores: Tensor,
+        labels: Tensor,
+        classes: Tensor,
+        first: Tensor,
+        settings: HeadFit,
+        class_weights: Tensor | None,
+    ) -> None:
+        _check(scores, labels, classes, first)
+        self.x = scores.detach().double().cpu()
+        self.labels = labels.detach().long().cpu()
+        self.first = first.detach().double().cpu()
+        self.ridge = settings.ridge
+        count = len(self.first)
+        weights = image_weights(self.labels, count, settings.balance, class_weights)
+        self.share = (weights / len(weights))[:, None]
+        other = torch.arange(count)[:, None] != classes.detach().cpu()
+        self.l1 = settings.l1 * other.double()
+        self.gram = self.x.T @ (self.x * self.share)
+
+    def logits_loss(self, logits: Tensor) -> Tensor:
+        own = logits.gather(1, self.labels[:, None])
+        return (self.share * (logits.logsumexp(dim=1, keepdim=True) - own)).sum()
+
+    def penalty(self, weight: Tensor) -> Tensor:
+        return (self.l1 * weight.abs()).sum() + self.ridge * (weight - self.first).square().sum()
+
+    def objective(self, weight: Tensor) -> float:
+        return float(self.logits_loss(self.x @ weight.T) + self.penalty(weight))
+
+    def gradient(self, weight: Tensor, probabilities: Tensor) -> Tensor:
+        """Of all but the L1 term, (C, m)."""
+        error = self.share * probabilities
+        error[torch.arange(len(error)), self.labels] -= self.share[:, 0]
+        return error.T @ self.x + 2 * self.ridge * (weight - self.first)
+
+    def curvature(self, direction: Tensor, probabilities: Tensor) -> Tensor:
+        """Hessian of all but the L1 term, times a direction (C, m)."""
+        change = probabilities * (self.x @ direction.T)
+        change -= probabilities * change.sum(dim=1, keepdim=True)
+        return (self.share * change).T @ self.x + 2 * self.ridge * direction
+
+    def smoothness(self) -> float:
+        """Bound of the Hessian: that of CE is at most half the Gram matrix (Boehning, 1992)."""
+        return float(0.5 * self.gram.abs().sum(dim=1).max()) + 2 * self.ridge
+
+    def preconditioner(self, probabilities: Tensor) -> Tensor:
+        """Inverse (m, m) of the Hessian of one class, at the mean of p (1 - p) over images and classes."""
+        mean = float((self.share * probabilities * (1 - probabilities)).sum(dim=0).mean())
+        one_class = mean * self.gram
+        one_class.diagonal().add_(2 * self.ridge)
+        return torch.cholesky_inverse(torch.linalg.cholesky(one_class))
+
+
+@dataclass(frozen=True)
+class _State:
+    """A weight (C, m), its logits (N, C) and the objective there."""
+
+    weight: Tensor
+    logits: Tensor
+    value: float
+
+    @classmethod
+    def at(cls, problem: _Problem, weight: Tensor) -> _State:
+        logits = problem.x @ weight.T
+        return cls(weight, logits, float(problem.logits_loss(logits) + problem.penalty(weight)))
+
+
+def _minimise(problem: _Problem, tolerance: float) -> tuple[Tensor, int, float]:
+    step = 1.0 / problem.smoothness()
+    state = _State.at(problem, problem.first)
+    for iteration in range(MAX_ITERATIONS + 1):
+        weight, probabilities = state.weight, state.logits.softmax(dim=1)
+        gradient = problem.gradient(weight, probabilities)
+        optimality = float((weight - _shrink(weight - gradient, problem.l1)).abs().max())
+        if optimality <= tolerance or iteration == MAX_ITERATIONS:
+            break
+        target, signs = _newton_target(problem, weight, gradient, probabilities, step)
+        moved = _line_search(problem, state, gradient, target, signs)
+        if moved is None:
+            moved = _State.at(problem, _shrink(weight - step * gradient, step * problem.l1))
+        state = moved
+    return state.weight, iteration, optimality
+
+
+def _newton_target(
+    problem: _Problem, weight: Tensor, gradient: Tensor, probabilities: Tensor, step: float
+) -> tuple[Tensor, Tensor]:
+    """Where Newton's method would go from a weight (C, m), and the signs expected there.
+
+    Weights that a proximal step sets to zero go to zero; the others solve the linearised optimality
+    conditions with the signs that the proximal step gives them.
+    """
+    forward = weight - step * gradient
+    free = (forward.abs() > step * problem.l1) | (problem.l1 == 0)
+    signs = forward.sign() * free
+    to_zero = torch.where(free, 0.0, -weight)
+    right = -(gradient + problem.l1 * signs)
+    if bool(to_zero.any()):
+        right = right - problem.curvature(to_zero, probabilities)
+    inverse = problem.preconditioner(probabilities)
+    direction = _conjugate_gradients(
+        lambda v: free * problem.curvature(v, probabilities),
+        lambda v: free * (v @ inverse),
+        free * right,
+    )
+    return weight + direction + to_zero, signs
+
+
+def _conjugate_gradients(
+    times: Callable[[Tensor], Tensor], precondition: Callable[[Tensor], Tensor], right: Tensor
+) -> Tensor:
+    """Solve times(v) = right, roughly at first and ever better as `right`, the error, gets small."""
+    size = float(right.abs().max())
+    wanted = min(0.1, size**0.5) * size
+    solution, residual = torch.zeros_like(right), right
+    direction = preconditioned = precondition(residual)
+    product = (residual * preconditioned).sum()
+    for _ in range(MAX_CONJUGATE_STEPS):
+        if float(residual.abs().max()) <= wanted:
+            break
+        along = times(direction)
+        length = product / (direction * along).sum()
+        solution = solution + length * direction
+        residual = residual - length * along
+        preconditioned = precondition(residual)
+        previous, product = product, (residual * preconditioned).sum()
+        direction = preconditioned + (product / previous) * direction
+    return solution
+
+
+def _line_search(
+    problem: _Problem, state: _State, gradient: Tensor, target: Tensor, signs: Tensor
+) -> _State | None:
+    """The first of 1, 1/2, 1/4 ... of the way to the target that decreases the objective enough.
+
+    A weight that would leave both the side of zero where it is and the side where it should be stops
+    at zero.
+    """
+    weight = state.weight
+    for halving in range(MAX_HALVINGS):
+        moved = weight + 0.5**halving * (target - weight)
+        strays = (moved * weight <= 0) & (moved * signs <= 0) & (problem.l1 > 0)
+        moved = torch.where(strays, 0.0, moved)
+        slope = (gradient * (moved - weight)).sum()
+        slope = slope + (problem.l1 * (moved.abs() - weight.abs())).sum()
+        if float(slope) >= 0:
+            continue
+        new = _State.at(problem, moved)
+        if new.value <= state.value + SUFFICIENT * float(slope) + ROUNDING * abs(state.value):
+            return new
+    return None
+
+
+def _shrink(weight: Tensor, threshold: Tensor) -> Tensor:
+    """Proximal step of the L1 term: towards zero by the threshold, and not past it."""
+    return weight.sign() * (weight.abs() - threshold).clamp(min=0)
+
+
+def _check(scores: Tensor, labels: Tensor, classes: Tensor, first: Tensor) -> None:
+    n, m = scores.shape
+    expected = ((n,), (m,), (len(first), m))
+    got = (tuple(labels.shape), tuple(classes.shape), tuple(first.shape))
+    if got != expected or n == 0:
+        raise ValueError(
+            f"labels, classes, first: expected shapes {expected} with images, got {got} for scores {(n, m)}"
+        )
+    if not bool(scores.isfinite().all()):
+        raise UserError(
+            "head fit: the scores are not finite, training diverged; "
+            "lower the learning rates of train.schedule"
+        )

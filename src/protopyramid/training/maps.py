@@ -1,0 +1,187 @@
+"""Where training gets its maps from: the images, or the cache of the frozen part."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protopyramid.config.schema import Config
+from protopyramid.data.augmentation import augment
+from protopyramid.data.store import ImageStore
+from protopyramid.model.backbones import IMAGE
+from protopyramid.model.inference import device_of, model_input
+from protopyramid.model.network import PrototypeNetwork
+from protopyramid.training.feature_cache import (
+    CacheLayout,
+    FeatureCache,
+    cache_key,
+    check_budget,
+    is_complete,
+    mark_complete,
+    row_batches,
+)
+from protopyramid.training.processes import own_share
+
+Indices = NDArray[np.int64]
+# The second number of an augmentation key: fixed views come first, then fresh ones by epoch.
+FIXED_VIEWS = 10_000
+REPEATS = 1_000
+PLAIN = 0  # the view of an image as it is
+
+
+class Fetched(NamedTuple):
+    """A batch ready for the network: maps to start from {block: (B, C, H, W)}, with the image under
+    block 0; masks (B, S, S), 1 inside; annotated (B,) bool."""
+
+    maps: dict[int, Tensor]
+    masks: Tensor
+    annotated: Tensor
+
+
+class MapSource:
+    """The images of one split, as starting maps for the network."""
+
+    def __init__(
+        self, name: str, model: PrototypeNetwork, store: ImageStore, config: Config
+    ) -> None:
+        self.name, self.model, self.store, self.config = name, model, store, config
+        self._cache: FeatureCache | None = None
+        self._key = ""
+        self._views = 0
+
+    def plain(self, images: Indices) -> Fetched:
+        """Images as they are."""
+        if self._cache is not None:
+            return self._cached(images * (self._views + 1) + PLAIN)
+        return self._loaded(images, None)
+
+    def fresh(self, images: Indices, repeats: Indices, epoch: int) -> Fetched:
+        """New random views of images, which depend on seed, epoch and index alone."""
+        draws = FIXED_VIEWS + epoch * REPEATS + np.minimum(repeats, REPEATS - 1)
+        return self._loaded(images, draws)
+
+    def fixed(self, images: Indices, repeats: Indices, epoch: int, views: int) -> Fetched:
+        """One of the fixed views of each image, another one each epoch."""
+        chosen = (epoch + images + repeats) % views
+        if self._cache is not None and views == self._views:
+            return self._cached(images * (self._views + 1) + 1 + chosen)
+        return self._loaded(images, chosen)
+
+    def prefetch(self, images: Indices) -> None:
+        """Start decoding images that will soon be asked for."""
+        if self._cache is None:
+            self.store.prefetch(images.tolist())
+
+    # -- the cache -------------------------------------------------------------------------------
+    def layout(self, cut: int, views: int) -> CacheLayout:
+        """What a cache at this cut would hold; found by a dry run on one image."""
+        size = self.config.data.image_size
+        maps = self._at_cut(torch.zeros(1, 3, size, size), cut)
+        shapes = {block: (m.shape[1], m.shape[2], m.shape[3]) for block, m in maps.items()}
+        return CacheLayout(
+            len(self.store) * (views + 1), shapes, size, self.config.train.cache.half
+        )
+
+    def open_cache(
+        self, folder: Path, cut: int, views: int, fabric: Fabric, tick: Callable[[], None]
+    ) -> None:
+        """Use the cache of this cut and these views, building it where it is not complete."""
+        layout = self.layout(cut, views)
+        key = cache_key(self._frozen_state(cut), cut, views, layout, *self._facts())
+        if self._cache is not None and key == self._key:
+            return
+        folder = folder / self.name
+        if not is_complete(folder, key):
+            self.close_cache()
+            self._build(folder, layout, cut, views, fabric, tick)
+            fabric.barrier()
+            if fabric.is_global_zero:
+                mark_complete(folder, key)
+        self._cache, self._key, self._views = FeatureCache(folder, layout, "r"), key, views
+
+    def close_cache(self) -> None:
+        """Go back to the images."""
+        self._cache, self._key, self._views = None, "", 0
+
+    def _build(
+        self,
+        folder: Path,
+        layout: CacheLayout,
+        cut: int,
+        views: int,
+        fabric: Fabric,
+        tick: Callable[[], None],
+    ) -> None:
+        if fabric.is_global_zero:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            check_budget(folder, [layout], self.config.train.cache.disk_budget)
+            FeatureCache(folder, layout, "w+")
+        fabric.barrier()
+        cache = FeatureCache(folder, layout, "r+")
+        batches = list(row_batches(layout.rows, self.config.train.eval_batch_size))
+        for rows in own_share(fabric, batches):
+            tick()
+            images, view = rows // (views + 1), rows % (views + 1)
+            fetched = self._loaded(images, view - 1)
+            cache.write(
+                rows, self._at_cut(fetched.maps[IMAGE], cut), fetched.masks, fetched.annotated
+            )
+        cache.flush()
+
+    def _at_cut(self, images: Tensor, cut: int) -> dict[int, Tensor]:
+        """The maps that cross a cut: that of the block itself, and finer ones that the neck reads."""
+        model = self.model
+        keep = {cut, *(level for level in model.neck.inputs if level <= cut)}
+        modes = [(module, module.training) for module in model.backbone.modules()]
+        model.backbone.eval()
+        with torch.no_grad():
+            maps = model.backbone.advance({IMAGE: images.to(device_of(model))}, keep)
+        for module, mode in modes:
+            module.training = mode
+        return maps
+
+    def _frozen_state(self, cut: int) -> dict[str, Tensor]:
+        return {
+            f"{number}.{name}": tensor
+            for number in range(1, cut + 1)
+            for name, tensor in self.model.backbone.block(number).state_dict().items()
+        }
+
+    def _facts(self) -> tuple[object, ...]:
+        names = tuple(sample.name for sample in self.store.samples)
+        data = self.config.data
+        fixed = (data.image_size, data.fit, data.mean, data.std, self.config.train.seed)
+        return (names, fixed, self.config.augmentation.model_dump_json())
+
+    def _cached(self, rows: Indices) -> Fetched:
+        assert self._cache is not None
+        maps, masks, annotated = self._cache.read(rows)
+        device = device_of(self.model)
+        maps = {block: m.to(device, non_blocking=True) for block, m in maps.items()}
+        return Fetched(maps, masks.to(device), annotated.to(device))
+
+    # -- the images ------------------------------------------------------------------------------
+    def _loaded(self, images: Indices, draws: Indices | None) -> Fetched:
+        """Images as they are (draws None, or -1 in a row) or augmented with the key of each draw."""
+        loaded = self.store.load(images.tolist())
+        pictures, masks = loaded.images, loaded.masks
+        if draws is not None and (draws >= 0).any():
+            changed = np.flatnonzero(draws >= 0)
+            seed = self.config.train.seed
+            keys = [(seed, int(draws[row]), int(images[row])) for row in changed]
+            rows = torch.from_numpy(changed)
+            new = augment(pictures[rows], masks[rows], keys, self.config.augmentation)
+            pictures[rows], masks[rows] = new
+        device = device_of(self.model)
+        channels_last = self.config.train.channels_last
+        ready = model_input(pictures, self.config.data, device, channels_last)
+        return Fetched({IMAGE: ready}, masks.to(device), loaded.annotated.to(device))

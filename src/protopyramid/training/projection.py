@@ -1,0 +1,398 @@
+"""Projection: every prototype becomes its nearest training patch.
+
+One pass over the training images, batch by batch, keeps the R best patches of each prototype on the
+device; then the prototypes of a class and level choose among them so that no two take the same image:
+
+    collector = CandidateCollector(model.prototypes, config.projection)
+    for z, images, labels, masks, annotated in batches:
+        collector.update(z, images, labels, masks, annotated)
+    report = project(model.prototypes, collector.result(), config.projection)
+
+A group of g prototypes blocks at most g - 1 patches of each other, so R >= g candidates are enough for
+the choice to be the one that a search with every patch in memory would make.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from protopyramid.config.schema import Projection
+from protopyramid.errors import UserError
+from protopyramid.model.prototypes import PrototypeLayer
+
+Unique = Literal["image", "patch", "none"]
+EMPTY = -1  # image index of a candidate that was never filled
+HEALTHY_SIMILARITY = 0.8  # cosine to the nearest patch; below it projection changes the model
+
+
+@dataclass
+class Candidates:
+    """The R most similar patches of each of m prototypes, best first, on the model's device.
+
+    similarity (m, R), -inf where empty; image (m, R) dataset index, -1 where empty; row, col (m, R) cell
+    of the prototype's level; vector (m, R, d) the patch itself.
+    """
+
+    similarity: Tensor
+    image: Tensor
+    row: Tensor
+    col: Tensor
+    vector: Tensor
+
+
+@dataclass
+class Choice:
+    """The candidate that each prototype takes: all (m,).
+
+    `second_choice` is true where a prototype of its group took the nearest one.
+    """
+
+    candidate: Tensor
+    image: Tensor
+    row: Tensor
+    col: Tensor
+    similarity: Tensor
+    second_choice: Tensor
+
+
+@dataclass(frozen=True)
+class ProjectedPrototype:
+    """Where one prototype went: the patch, and how far from it the prototype was.
+
+    `nearest` is the similarity to the nearest eligible patch, `similarity` to the one taken, both before
+    projection; `moved` is 1 - cosine (cosine) or the L2 distance (log-l2) from old to new vector.
+    """
+
+    index: int
+    class_number: int
+    level: int
+    image: int
+    row: int
+    col: int
+    similarity: float
+    nearest: float
+    moved: float
+    second_choice: bool
+
+
+@dataclass(frozen=True)
+class ProjectionReport:
+    """What projection did to each prototype."""
+
+    prototypes: list[ProjectedPrototype]
+    cosine: bool
+
+    @property
+    def mean_nearest(self) -> float:
+        """Mean similarity to the nearest patch before projection: the health figure."""
+        return sum(p.nearest for p in self.prototypes) / len(self.prototypes)
+
+    @property
+    def worst_nearest(self) -> float:
+        """Least similarity to the nearest patch before projection."""
+        return min(p.nearest for p in self.prototypes)
+
+    def lines(self, class_names: Sequence[str]) -> list[str]:
+        """A summary in one line, and one more where projection changed the model."""
+        second = sum(p.second_choice for p in self.prototypes)
+        worst = min(self.prototypes, key=lambda p: p.nearest)
+        lines = [
+            f"{len(self.prototypes)} prototypes projected: similarity to the nearest patch "
+            f"{self.mean_nearest:.3f} on average, {self.worst_nearest:.3f} at worst "
+            f"(prototype {worst.index}, {class_names[worst.class_number]}, level {worst.level}); {second} took a second choice"
+        ]
+        far = [p.index for p in self.prototypes if p.nearest < HEALTHY_SIMILARITY]
+        if self.cosine and far:
+            lines.append(
+                f"{len(far)} of them were below {HEALTHY_SIMILARITY}, so that projection changed the model: "
+                "train longer, or lower loss.fine.weight"
+            )
+        return lines
+
+
+class CandidateCollector:
+    """Running top-R patches of each prototype, fed with batches in any order and grouping."""
+
+    def __init__(self, prototypes: PrototypeLayer, settings: Projection) -> None:
+        self.prototypes, self.settings = prototypes, settings
+        self.size = _candidates_needed(prototypes, settings)
+        m, d = prototypes.vectors.shape
+        self.best = {
+            level: _empty_candidates(rows.stop - rows.start, self.size, d, prototypes.vectors)
+            for level, rows in prototypes.slices.items()
+        }
+        self.count = m
+
+    @torch.no_grad()
+    def update(
+        self,
+        z: Mapping[int, Tensor],
+        images: Tensor,
+        labels: Tensor,
+        masks: Tensor,
+        annotated: Tensor,
+    ) -> None:
+        """Take a batch into account.
+
+        z {level: (B, d, H, W)}; images, labels (B,) dataset indices and class numbers; masks (B, S, S),
+        1 = inside; annotated (B,) bool.
+        """
+        device = self.prototypes.vectors.device
+        images, labels = images.to(device), labels.to(device)
+        for level, rows in self.prototypes.slices.items():
+            maps = self._similarity_map(z[level], rows)
+            if self.settings.inside_annotation:
+                allowed = eligible_cells(masks.to(device), annotated.to(device), maps.shape[-2:])
+                maps = maps.masked_fill(~allowed[:, None], -torch.inf)
+            similarity, cells = self._best_cells(maps)
+            if self.settings.source == "class":
+                foreign = labels[:, None] != self.prototypes.classes[rows]
+                similarity = similarity.masked_fill(foreign[..., None], -torch.inf)
+            self.best[level] = _take_in(self.best[level], similarity, cells, images, z[level])
+
+    def result(self) -> Candidates:
+        """The candidates of all prototypes, in their order."""
+        return Candidates(
+            *(
+                torch.cat([getattr(part, field.name) for part in self.best.values()])
+                for field in fields(Candidates)
+            )
+        )
+
+    def _similarity_map(self, z: Tensor, rows: slice) -> Tensor:
+        """In full precision whatever the training's: the nearest patches differ little."""
+        vectors = self.prototypes.vectors[rows]
+        with torch.autocast(vectors.device.type, enabled=False):
+            return self.prototypes.similarity_map(z.to(vectors.dtype), vectors)
+
+    def _best_cells(self, maps: Tensor) -> tuple[Tensor, Tensor]:
+        """Best cells of each image and prototype: maps (B, m, H, W) -> two (B, m, r)."""
+        flat = maps.flatten(2)
+        if self.settings.unique != "patch":
+            similarity, cells = flat.max(dim=2, keepdim=True)  # ties: the first cell
+            return similarity, cells
+        similarity, cells = flat.sort(
+            dim=2, descending=True, stable=True
+        )  # topk orders ties freely
+        return similarity[..., : self.size], cells[..., : self.size]
+
+
+def eligible_cells(masks: Tensor, annotated: Tensor, size: Sequence[int]) -> Tensor:
+    """Cells that touch the annotation, or all cells of an image without one.
+
+    masks (B, S, S), 1 = inside; annotated (B,) bool -> (B, H, W) bool. An empty mask counts as none: an
+    annotation too small for the input size must not take its image out.
+    """
+    inside = masks[:, None].float()
+    touched = F.adaptive_max_pool2d(inside, (size[0], size[1]))[:, 0] > 0
+    free = ~annotated | ~touched.flatten(1).any(dim=1)
+    return touched | free[:, None, None]
+
+
+def merge(parts: Sequence[Candidates]) -> Candidates:
+    """The candidates of several collectors as one, whatever the order of the parts.
+
+    A patch that two processes saw (samplers repeat images to fill the last batch) counts once.
+    """
+    size = max(part.image.shape[1] for part in parts)
+    joined = Candidates(
+        *(
+            torch.cat([getattr(part, field.name) for part in parts], dim=1)
+            for field in fields(Candidates)
+        )
+    )
+    similarity, kept = _best_distinct(joined, size)
+    return _pick(joined, similarity, kept, _gather_vectors(joined.vector, kept))
+
+
+def choose(
+    candidates: Candidates,
+    classes: Tensor,
+    levels: Tensor,
+    unique: Unique,
+    class_names: Sequence[str] | None = None,
+) -> Choice:
+    """Each prototype's candidate; greedy by descending similarity within each class and level.
+
+    classes, levels (m,). With unique "image" (or "patch") no two prototypes of a class and level take the
+    same image (or patch). UserError where a group has more prototypes than there are images for it.
+    """
+    similarity = candidates.similarity.tolist()
+    images = candidates.image.tolist()
+    ids = candidates.image.tolist() if unique == "image" else _patch_ids(candidates).tolist()
+    groups = list(zip(classes.tolist(), levels.tolist(), strict=True))
+    _check_numbers(candidates.similarity)
+    pairs = sorted(
+        (-similarity[j][r], j, r)
+        for j in range(len(groups))
+        for r in range(len(images[j]))
+        if images[j][r] != EMPTY
+    )
+    chosen: dict[int, int] = {}
+    taken: set[tuple[tuple[int, int], int]] = set()
+    for _, j, r in pairs:
+        key = (groups[j], ids[j][r])
+        if j in chosen or (unique != "none" and key in taken):
+            continue
+        chosen[j] = r
+        taken.add(key)
+    _check_all_chosen(chosen, groups, unique, class_names)
+    index = torch.tensor(
+        [chosen[j] for j in range(len(groups))], device=candidates.image.device, dtype=torch.long
+    )
+    at = index[:, None]
+    return Choice(
+        index,
+        candidates.image.gather(1, at)[:, 0],
+        candidates.row.gather(1, at)[:, 0],
+        candidates.col.gather(1, at)[:, 0],
+        candidates.similarity.gather(1, at)[:, 0],
+        index > 0,
+    )
+
+
+@torch.no_grad()
+def project(
+    prototypes: PrototypeLayer,
+    candidates: Candidates,
+    settings: Projection,
+    class_names: Sequence[str] | None = None,
+) -> ProjectionReport:
+    """Copy the chosen patch into each prototype, exactly, and report what that changed."""
+    choice = choose(candidates, prototypes.classes, prototypes.levels, settings.unique, class_names)
+    old = prototypes.vectors.detach().clone()
+    new = _gather_vectors(candidates.vector, choice.candidate[:, None])[:, 0].to(old.dtype)
+    cosine = prototypes.similarity.kind == "cosine"
+    moved = 1 - F.cosine_similarity(old, new, dim=1) if cosine else (old - new).norm(dim=1)
+    prototypes.vectors.copy_(new)
+    columns = (
+        torch.arange(len(old)),
+        prototypes.classes,
+        prototypes.levels,
+        choice.image,
+        choice.row,
+        choice.col,
+        choice.similarity,
+        candidates.similarity[:, 0],
+        moved,
+        choice.second_choice,
+    )
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return ProjectionReport([ProjectedPrototype(*row) for row in rows], cosine)
+
+
+def _candidates_needed(prototypes: PrototypeLayer, settings: Projection) -> int:
+    if settings.unique == "none":
+        return 1
+    groups = Counter(zip(prototypes.classes.tolist(), prototypes.levels.tolist(), strict=True))
+    return max(settings.candidates, *groups.values())
+
+
+def _empty_candidates(m: int, size: int, d: int, like: Tensor) -> Candidates:
+    def full(value: int) -> Tensor:
+        return torch.full((m, size), value, device=like.device, dtype=torch.long)
+
+    similarity = torch.full((m, size), -torch.inf, device=like.device)
+    vector = torch.zeros(m, size, d, device=like.device, dtype=like.dtype)
+    return Candidates(similarity, full(EMPTY), full(0), full(0), vector)
+
+
+def _take_in(
+    best: Candidates, similarity: Tensor, cells: Tensor, images: Tensor, z: Tensor
+) -> Candidates:
+    """The best of the candidates so far and of a batch: similarity, cells (B, m, r), images (B,)."""
+    batch, m, r = similarity.shape
+    size = best.image.shape[1]
+    width = z.shape[-1]
+
+    def beside(old: Tensor, new: Tensor) -> Tensor:
+        return torch.cat([old, new.transpose(0, 1).reshape(m, batch * r)], dim=1)
+
+    similarity = beside(best.similarity, similarity)
+    image = beside(best.image, images[:, None, None].expand(batch, m, r))
+    image = image.masked_fill(similarity == -torch.inf, EMPTY)
+    row, col = beside(best.row, cells // width), beside(best.col, cells % width)
+    pool = Candidates(similarity, image, row, col, best.vector)
+    similarity, kept = _best_distinct(pool, size)
+    new = kept >= size
+    position = torch.where(new, (kept - size) // r, 0)
+    at_row, at_col = (torch.where(new, x.gather(1, kept), 0) for x in (row, col))
+    fresh = z[position, :, at_row, at_col].to(best.vector.dtype)
+    seen = _gather_vectors(best.vector, torch.where(new, 0, kept))
+    return _pick(pool, similarity, kept, torch.where(new[..., None], fresh, seen))
+
+
+def _pick(pool: Candidates, similarity: Tensor, kept: Tensor, vector: Tensor) -> Candidates:
+    """The columns `kept` (m, R) of a pool, with their similarities and vectors; the rest is blank."""
+    empty = similarity == -torch.inf
+    return Candidates(
+        similarity,
+        pool.image.gather(1, kept).masked_fill(empty, EMPTY),
+        pool.row.gather(1, kept).masked_fill(empty, 0),
+        pool.col.gather(1, kept).masked_fill(empty, 0),
+        vector.masked_fill(empty[..., None], 0),
+    )
+
+
+def _patch_ids(candidates: Candidates) -> Tensor:
+    """A number for each patch (m, R), ascending with image, then row, then column."""
+    return (candidates.image << 32) | (candidates.row << 16) | candidates.col
+
+
+def _best_distinct(pool: Candidates, size: int) -> tuple[Tensor, Tensor]:
+    """Similarities and columns of the `size` best distinct patches of a pool (m, P): both (m, size).
+
+    Ties go to the lower image, then cell, so that the result does not depend on the order of the columns.
+    Of a patch that is there twice the better copy is kept, and the other counts as empty.
+    """
+    ids = _patch_ids(pool)
+    order = pool.similarity.argsort(dim=1, descending=True, stable=True)
+    order = order.gather(1, ids.gather(1, order).argsort(dim=1, stable=True))
+    ids, similarity = ids.gather(1, order), pool.similarity.gather(1, order)
+    again = F.pad(ids[:, 1:] == ids[:, :-1], (1, 0))
+    similarity, best = similarity.masked_fill(again, -torch.inf).sort(
+        dim=1, descending=True, stable=True
+    )
+    return similarity[:, :size], order.gather(1, best[:, :size])
+
+
+def _gather_vectors(vectors: Tensor, index: Tensor) -> Tensor:
+    """vectors (m, P, d), index (m, k) -> (m, k, d)."""
+    return vectors.gather(1, index[..., None].expand(-1, -1, vectors.shape[2]))
+
+
+def _check_numbers(similarity: Tensor) -> None:
+    broken = similarity.isnan().any(dim=1).nonzero()[:, 0].tolist()
+    if broken:
+        raise UserError(
+            f"projection: the similarities of prototypes {broken[:5]} are not numbers, training diverged; "
+            "lower the learning rates of train.schedule"
+        )
+
+
+def _check_all_chosen(
+    chosen: Mapping[int, int],
+    groups: Sequence[tuple[int, int]],
+    unique: Unique,
+    class_names: Sequence[str] | None,
+) -> None:
+    missing = [j for j in range(len(groups)) if j not in chosen]
+    if not missing:
+        return
+    number, level = group = groups[missing[0]]
+    name = f'"{class_names[number]}"' if class_names else f"number {number}"
+    wanted, found = groups.count(group), sum(groups[j] == group for j in chosen)
+    things = "images" if unique == "image" else "patches"
+    advice = ' or set projection.unique = "patch"' if unique == "image" and found else ""
+    raise UserError(
+        f"projection: class {name} has {wanted} prototypes on level {level} but only {found} eligible "
+        f"training {things} for them; give it fewer prototypes (model.prototypes.per_class), more "
+        f"images{',' if advice else ''}{advice}"
+    )

@@ -1,0 +1,62 @@
+"""TensorBoard: the scalars of every record, and the prototypes' pictures at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Board:
+    """Writes TensorBoard events; a board that is not enabled does nothing."""
+
+    def __init__(self, folder: Path, enabled: bool) -> None:
+        self._folder, self._enabled = folder, enabled
+        self._writer: Any = None
+        self._step = 0
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """The scalars of a record of metrics.jsonl."""
+        if not self._enabled:
+            return
+        self._step = int(record.get("epoch", self._step))
+        for name, value in scalars(record).items():
+            self._open().add_scalar(name, value, self._step)
+
+    def add_picture(self, name: str, picture: NDArray[np.float32]) -> None:
+        """A grey picture (H, W) with values in [0, 1]."""
+        if self._enabled:
+            self._open().add_image(name, picture, self._step, dataformats="HW")
+
+    def close(self) -> None:
+        """Write what is pending."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _open(self) -> Any:
+        if self._writer is None:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            self._writer = SummaryWriter(str(self._folder))
+        return self._writer
+
+
+def scalars(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a record by name.
+
+    >>> scalars({"kind": "epoch", "losses": {"fine": 2.0}, "validation": {"auroc": 0.5}, "epoch": 1})
+    {'losses/fine': 2.0, 'validation/auroc': 0.5}
+    """
+    groups = ("losses", "validation", "nearest_similarity")
+    found = {
+        f"{group}/{name}": float(value)
+        for group in groups
+        for name, value in (record.get(group) or {}).items()
+        if value is not None
+    }
+    if "images_per_second" in record:
+        found["speed/images_per_second"] = float(record["images_per_second"])
+    return found

@@ -1,0 +1,123 @@
+"""The presets state the published numbers of their systems."""
+
+import pytest
+
+from protopyramid.config import load_config, preset_names, preset_summary
+from protopyramid.config.schema import Config, TrainStep, prototype_counts, unrolled
+from protopyramid.config.small import SMALL
+
+
+def train_steps(config: Config) -> list[TrainStep]:
+    return [step for step in unrolled(config.train.schedule) if isinstance(step, TrainStep)]
+
+
+def kinds(config: Config) -> list[str]:
+    return [step.step for step in unrolled(config.train.schedule)]
+
+
+def test_the_four_systems_of_the_comparison_are_there() -> None:
+    assert preset_names() == ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"]
+
+
+@pytest.mark.parametrize("name", ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"])
+def test_a_preset_names_itself_and_says_what_it_is(name: str) -> None:
+    assert load_config(name).system == name
+    assert 20 < len(preset_summary(name)) < 100
+
+
+@pytest.mark.parametrize("name", ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"])
+def test_a_preset_can_be_made_small(name: str) -> None:
+    config = load_config(name, SMALL)
+    assert config.model.backbone.width < 1
+    assert config.system == name
+
+
+def test_the_defaults_of_the_schema_are_the_papers_system() -> None:
+    assert load_config("fpn-iaia-bl") == Config()
+
+
+def test_fpn_iaia_bl_has_prototypes_of_every_margin_on_every_level() -> None:
+    config = load_config("fpn-iaia-bl")
+    counts = prototype_counts(config)
+    assert all(counts[margin] == {2: 3, 3: 3, 4: 3, 5: 3} for margin in config.data.classes[:3])
+    assert counts["negative"] == {2: 1, 3: 1, 4: 1, 5: 1}
+    assert config.model.similarity.kind == "cosine"
+    assert config.model.pooling.kind == "focal"
+    assert (config.data.negatives.count, config.data.negatives.resample) == (200, "once")
+
+
+def test_fpn_iaia_bl_freezes_the_backbone_in_stage_a_and_not_in_stage_c() -> None:
+    steps = train_steps(load_config("fpn-iaia-bl"))
+    assert [step.name for step in steps] == ["A", "C", "C", "C"]
+    assert "backbone" not in steps[0].learns
+    assert all("backbone" in step.learns for step in steps[1:])
+    assert kinds(load_config("fpn-iaia-bl")) == ["train", "project", "fit-head"] * 4
+
+
+def test_the_papers_fine_tables_are_those_of_its_captions() -> None:
+    fine = load_config("fpn-iaia-bl").loss.fine
+    order = ["circumscribed", "indistinct", "spiculated", "negative"]
+    inside = [[fine.inside[row][column] for column in order] for row in order]
+    outside = [[fine.outside[row][column] for column in order] for row in order]
+    assert inside == [[0, 0, 0, 1], [0, 0, 0, 1], [1, 1, 0, 1], [0, 0, 0, 0]]
+    assert outside == [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]]
+
+
+def test_iaia_bl_states_its_published_model() -> None:
+    config = load_config("iaia-bl")
+    model, loss = config.model, config.loss
+    assert (model.neck.kind, model.neck.dim) == ("add-on", 512)
+    assert (model.similarity.kind, model.similarity.squared) == ("log-l2", False)
+    assert (model.pooling.kind, model.pooling.k) == ("topk", 9)
+    assert (model.head.own, model.head.other) == (1, -1)
+    assert all(counts == {5: 5} for counts in prototype_counts(config).values())
+    assert (loss.cluster, loss.separation, loss.orthogonality, loss.scope) == (0.8, 0.08, 0, "all")
+    assert (loss.fine.weight, loss.fine.kind, config.head_fit.l1) == (0.001, "grouped", 1e-4)
+
+
+def test_iaia_bl_states_its_published_training() -> None:
+    config = load_config("iaia-bl")
+    warm, *joint = train_steps(config)
+    assert sum(step.epochs for step in [warm, *joint]) == 130
+    assert (warm.epochs, warm.learning_rates) == (10, {"neck": 2e-3, "prototypes": 3e-3})
+    assert len(joint) == 12
+    for step in joint:
+        assert step.learning_rates == {"backbone": 2e-4, "neck": 3e-3, "prototypes": 3e-3}
+        assert (step.epochs, step.weight_decay) == (10, 1e-3)
+        assert (step.decay, step.decay_every, step.decay_factor) == ("step", 5, 0.1)
+    assert kinds(config) == ["train", "project", "fit-head"] * 13
+    assert config.train.batch_size == 75
+    assert config.data.annotated_share == pytest.approx(10 / 85, abs=0.005)
+
+
+def test_protopnet_states_its_published_settings() -> None:
+    config = load_config("protopnet")
+    model, loss = config.model, config.loss
+    assert (model.neck.kind, model.neck.dim) == ("add-on", 128)
+    assert (model.similarity.kind, model.similarity.squared) == ("log-l2", True)
+    assert model.pooling.kind == "max"
+    assert (model.head.own, model.head.other) == (1, -0.5)
+    assert all(counts == {5: 10} for counts in prototype_counts(config).values())
+    assert (loss.cluster, loss.separation, loss.fine.weight) == (0.8, 0.08, 0)
+    assert (config.head_fit.l1, config.train.batch_size) == (1e-4, 80)
+
+
+def test_protopnet_projects_every_ten_epochs_from_the_tenth() -> None:
+    epochs, projected_at = 0.0, []
+    for step in unrolled(load_config("protopnet").train.schedule):
+        if isinstance(step, TrainStep):
+            epochs += step.epochs
+        elif step.step == "project":
+            projected_at.append(epochs)
+    assert projected_at == [10, 20, 30, 40]
+
+
+def test_vgg16_is_plain_fine_tuning() -> None:
+    config = load_config("vgg16")
+    loss = config.loss
+    assert (config.model.neck.kind, config.model.pooling.kind) == ("none", "average")
+    assert (loss.cross_entropy, loss.cluster, loss.separation) == (1, 0, 0)
+    assert (loss.orthogonality, loss.fine.weight) == (0, 0)
+    (step,) = train_steps(config)
+    assert (step.learns, step.decay) == (["backbone", "head"], "cosine")
+    assert step.warmup > 0

@@ -1,0 +1,69 @@
+"""Every setting is described, every dotted key is found, impossible settings are refused."""
+
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from protopyramid.config.keys import nearest_key, section_keys, valid_keys
+from protopyramid.config.schema import Config, Section
+
+
+def sections(model: type[Section]) -> Iterator[type[Section]]:
+    """A section and every section that its fields may hold, however deep."""
+    yield model
+    for field in model.model_fields.values():
+        for kind in leaves(field.annotation):
+            if isinstance(kind, type) and issubclass(kind, Section):
+                yield from sections(kind)
+
+
+def leaves(annotation: object) -> Iterator[object]:
+    yield annotation
+    for argument in get_args(annotation):
+        yield from leaves(argument)
+
+
+def test_every_setting_has_a_description() -> None:
+    found = set(sections(Config))
+    assert len(found) >= 20
+    bare = [
+        f"{section.__name__}.{name}"
+        for section in found
+        for name, field in section.model_fields.items()
+        if not (field.description or "").strip().endswith(".")
+    ]
+    assert bare == []
+
+
+def test_every_section_has_a_docstring() -> None:
+    assert all(section.__doc__ for section in sections(Config))
+
+
+def test_keys_are_known_by_their_dotted_name() -> None:
+    assert {"system", "model.neck.dim", "loss.fine.inside", "data.negatives.count"} <= set(
+        valid_keys()
+    )
+    assert "model.neck" in section_keys()
+    assert "model.prototypes.counts" not in section_keys()
+
+
+@pytest.mark.parametrize("key", valid_keys())
+def test_a_key_with_a_typing_slip_is_recognised(key: str) -> None:
+    assert nearest_key(key[:-1] + "~") is not None
+
+
+def test_a_schedule_must_end_projected_and_fitted() -> None:
+    with pytest.raises(ValidationError, match="must end with the steps project and fit-head"):
+        Config.model_validate({"train": {"schedule": [{"step": "train"}]}})
+
+
+def test_an_add_on_has_level_five_alone() -> None:
+    with pytest.raises(ValidationError, match="has level 5 alone"):
+        Config.model_validate({"model": {"neck": {"kind": "add-on"}}})
+
+
+def test_a_configuration_cannot_be_changed_in_place() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Config().train.seed = 3  # type: ignore[misc]

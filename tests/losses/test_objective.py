@@ -1,0 +1,286 @@
+"""The objective: a weighted sum of terms, each recomputed here from the equations by loops."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from protopyramid.config.schema import Config, Pooling, Similarity
+from protopyramid.losses import Objective, objective
+from protopyramid.model.network import Evidence
+from protopyramid.model.prototypes import PrototypeLayer
+
+OUTSIDE = [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]]
+INSIDE = [[0, 0, 0, 1], [0, 0, 0, 1], [1, 1, 0, 1], [0, 0, 0, 0]]
+COUNTS = {0: {2: 1, 5: 2}, 1: {2: 2, 5: 1}, 2: {5: 1}, 3: {2: 1}}  # uneven, with gaps
+CELLS = {2: (6, 5), 5: (3, 2)}
+LABELS = torch.tensor([0, 1, 2, 3, 2, 0])
+ANNOTATED = torch.tensor([True, True, True, True, False, False])
+
+
+def config(classes=None, negative="negative", **loss) -> Config:
+    data = {"classes": classes, "negative_class": negative} if classes else {}
+    return Config.model_validate({"data": data, "loss": loss})
+
+
+def batch(counts=COUNTS, number_of_classes=4, size=6, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    layer = PrototypeLayer(counts, 4, Similarity(), Pooling())
+    with torch.no_grad():
+        layer.vectors.copy_(torch.randn(layer.vectors.shape, generator=g))
+    m = len(layer.vectors)
+    evidence = Evidence(
+        logits=torch.randn(size, number_of_classes, generator=g),
+        scores=torch.randn(size, m, generator=g),
+        maps={
+            level: torch.rand(size, int((layer.levels == level).sum()), *cells, generator=g) * 2 - 1
+            for level, cells in CELLS.items()
+        },
+        closeness=torch.rand(size, m, generator=g) * 2 - 1,
+    )
+    masks = (torch.rand(size, 16, 12, generator=g) > 0.5).to(torch.uint8)
+    return evidence, masks, layer
+
+
+def naive_terms(evidence, masks, layer, labels=LABELS, annotated=ANNOTATED) -> dict[str, float]:
+    """Every term, one number at a time, for the defaults (paper's tables, scope level, class-level)."""
+    classes, levels = layer.classes.tolist(), layer.levels.tolist()
+    m = len(classes)
+    places = {
+        j: (level, [k for k in range(m) if levels[k] == level].index(j))
+        for j, level in enumerate(levels)
+    }
+    ce, clust, sep = 0.0, 0.0, 0.0
+    for i, label in enumerate(labels.tolist()):
+        logits = evidence.logits[i].tolist()
+        ce -= logits[label] - math.log(sum(math.exp(x) for x in logits))
+        close = evidence.closeness[i].tolist()
+        own, other = [], []
+        for level in sorted(set(levels)):
+            here = [j for j in range(m) if levels[j] == level]
+            own.append([close[j] for j in here if classes[j] == label])
+            other.append([close[j] for j in here if classes[j] != label])
+        maxima = [max(group) for group in own if group]
+        clust -= sum(maxima) / len(maxima)
+        maxima = [max(group) for group in other if group]
+        sep += sum(maxima) / len(maxima)
+    n = len(labels)
+    ortho = 0.0
+    vectors = layer.vectors.tolist()
+    for a in range(m):
+        for b in range(m):
+            if (classes[a], levels[a]) == (classes[b], levels[b]):
+                dot = sum(x * y for x, y in zip(vectors[a], vectors[b], strict=True))
+                norms = math.hypot(*vectors[a]) * math.hypot(*vectors[b])
+                ortho += (dot / norms - (a == b)) ** 2
+    per_image = []
+    for i, label in enumerate(labels.tolist()):
+        if label == 3 or not annotated[i]:
+            continue
+        total = 0.0
+        for j, owner in enumerate(classes):
+            level, place = places[j]
+            pam = F.interpolate(
+                evidence.maps[level][i, place][None, None].double(),
+                masks.shape[-2:],
+                mode="bilinear",
+                align_corners=False,
+            )[0, 0]
+            weight = OUTSIDE[label][owner] * (1.0 - masks[i].double()) + INSIDE[label][owner]
+            total += torch.linalg.vector_norm(weight * pam).item()
+        per_image.append(total)
+    fine = sum(per_image) / len(per_image) if per_image else 0.0
+    return {
+        "cross_entropy": ce / n,
+        "cluster": clust / n,
+        "separation": sep / n,
+        "orthogonality": ortho,
+        "fine": fine,
+    }
+
+
+def test_each_term_and_the_total_equal_a_computation_by_hand():
+    evidence, masks, layer = batch()
+    losses = Objective(config())(evidence, LABELS, masks, ANNOTATED, layer)
+    expected = naive_terms(evidence, masks, layer)
+    assert {name: value.item() for name, value in losses.terms.items()} == pytest.approx(
+        expected, rel=1e-5
+    )
+    weights = {
+        "cross_entropy": 1,
+        "cluster": 0.8,
+        "separation": 0.08,
+        "orthogonality": 0.01,
+        "fine": 0.001,
+    }
+    total = sum(weights[name] * value for name, value in expected.items())
+    assert losses.total.item() == pytest.approx(total, rel=1e-5)
+
+
+def test_a_steps_own_weights_replace_the_configurations():
+    evidence, masks, layer = batch()
+    expected = naive_terms(evidence, masks, layer)
+    overrides = {"cross_entropy": 2.0, "separation": 0.0, "fine": 0.5}
+    losses = Objective(config())(evidence, LABELS, masks, ANNOTATED, layer, overrides)
+    total = (
+        2 * expected["cross_entropy"]
+        + 0.8 * expected["cluster"]
+        + 0.01 * expected["orthogonality"]
+        + 0.5 * expected["fine"]
+    )
+    assert losses.total.item() == pytest.approx(total, rel=1e-5)
+    assert set(losses.terms) == {"cross_entropy", "cluster", "orthogonality", "fine"}
+
+
+def test_a_term_of_weight_zero_is_not_computed(monkeypatch):
+    def never(*arguments, **options):
+        raise AssertionError("computed")
+
+    for name in ("cluster", "separation", "orthogonality", "fine_annotation", "fine_grouped"):
+        monkeypatch.setattr(objective, name, never)
+    evidence, masks, layer = batch()
+    none = config(cluster=0, separation=0, orthogonality=0, fine={"weight": 0})
+    losses = Objective(none)(evidence, LABELS, masks, ANNOTATED, layer)
+    assert set(losses.terms) == {"cross_entropy"}
+    with pytest.raises(AssertionError, match="computed"):
+        Objective(none)(evidence, LABELS, masks, ANNOTATED, layer, {"cluster": 1.0})
+
+
+def test_all_weights_zero_is_a_total_of_zero():
+    evidence, masks, layer = batch()
+    none = dict.fromkeys(objective.TERMS, 0.0)
+    assert Objective(config())(evidence, LABELS, masks, ANNOTATED, layer, none).total.item() == 0.0
+
+
+@pytest.mark.parametrize("kind", ["class-pair", "grouped"])
+def test_negatives_and_unannotated_images_do_not_reach_the_fine_loss(kind):
+    evidence, masks, layer = batch()
+    expected = Objective(config(fine={"kind": kind}))(evidence, LABELS, masks, ANNOTATED, layer)
+    left_out = ~ANNOTATED | (LABELS == 3)
+    for by_level in evidence.maps.values():
+        by_level[left_out] = torch.nan
+    masks[left_out] = 1 - masks[left_out]
+    losses = Objective(config(fine={"kind": kind}))(evidence, LABELS, masks, ANNOTATED, layer)
+    assert torch.isfinite(losses.terms["fine"])
+    assert losses.terms["fine"].item() == expected.terms["fine"].item()
+
+
+def test_a_batch_without_annotations_has_a_fine_loss_of_zero_that_can_be_differentiated():
+    evidence, masks, layer = batch()
+    evidence.closeness.requires_grad_()
+    losses = Objective(config())(evidence, LABELS, masks, torch.zeros(6, dtype=torch.bool), layer)
+    assert losses.terms["fine"].item() == 0.0
+    losses.total.backward()
+    assert torch.isfinite(evidence.closeness.grad).all()
+
+
+def test_without_prototypes_only_the_cross_entropy_is_left():
+    evidence, masks, _ = batch()
+    losses = Objective(config())(evidence, LABELS, masks, ANNOTATED, None)
+    assert set(losses.terms) == {"cross_entropy"}
+    assert losses.total.item() == losses.terms["cross_entropy"].item()
+
+
+def test_label_smoothing_mixes_in_the_uniform_distribution():
+    evidence, masks, layer = batch()
+    losses = Objective(config(label_smoothing=0.2))(evidence, LABELS, masks, ANNOTATED, layer)
+    logs = evidence.logits - evidence.logits.exp().sum(1, keepdim=True).log()
+    hard = -sum(logs[i, label].item() for i, label in enumerate(LABELS.tolist())) / 6
+    soft = -logs.mean().item()
+    assert losses.terms["cross_entropy"].item() == pytest.approx(0.8 * hard + 0.2 * soft, rel=1e-5)
+
+
+def test_grouped_fine_loss_sees_the_prototypes_of_all_levels_together():
+    evidence, masks, layer = batch()
+    losses = Objective(config(fine={"kind": "grouped"}))(
+        evidence, LABELS, masks, ANNOTATED, layer
+    )
+    per_image = []
+    for i, label in enumerate([0, 1, 2]):
+        squares = [0.0, 0.0, 0.0]
+        owners = iter(layer.classes.tolist())
+        for by_level in evidence.maps.values():
+            for s in by_level[i].double():
+                pam = F.interpolate(s[None, None], masks.shape[-2:], mode="bilinear")[0, 0]
+                owner = next(owners)
+                weight = 1.0 - masks[i].double() if owner == label else 1.0
+                group = (owner > label) - (owner < label) + 1
+                squares[group] += (weight * pam).square().sum().item()
+        per_image.append(sum(math.sqrt(square) for square in squares))
+    assert losses.terms["fine"].item() == pytest.approx(sum(per_image) / 3, rel=1e-5)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_transpose_decides_which_of_spiculated_and_circumscribed_pays_inside(transpose):
+    """An activation wholly inside: the table makes circumscribed-on-spiculated pay, the text the reverse."""
+    objective_ = Objective(config(fine={"transpose": transpose}))
+    layer = PrototypeLayer({0: {5: 1}, 2: {5: 1}}, 4, Similarity(), Pooling())
+    masks = torch.ones(1, 8, 8)
+    paid = {}
+    for label in (0, 2):
+        maps = torch.zeros(1, 2, 4, 4)
+        maps[:, 1 if label == 0 else 0] = 0.5  # the prototype of the other class
+        evidence = Evidence(torch.zeros(1, 4), torch.zeros(1, 2), {5: maps}, torch.zeros(1, 2))
+        losses = objective_(evidence, torch.tensor([label]), masks, torch.tensor([True]), layer)
+        paid[label] = losses.terms["fine"].item() > 0
+    assert paid == {0: transpose, 2: not transpose}
+
+
+@pytest.mark.parametrize(
+    ("classes", "negative"),
+    [
+        (["circumscribed", "obscured", "microlobulated", "indistinct", "spiculated"], ""),
+        (["benign", "malignant", "normal"], "normal"),
+        (["negative", "spiculated"], "negative"),
+        (["cat", "dog"], ""),
+    ],
+)
+def test_other_classes_work_with_no_change_of_code(classes, negative):
+    n = len(classes)
+    counts = {number: {2: 1, 5: 1} for number in range(n)}
+    evidence, masks, layer = batch(counts, n)
+    labels = torch.arange(6) % n
+    losses = Objective(config(classes, negative))(
+        evidence, labels, masks, torch.ones(6, dtype=torch.bool), layer
+    )
+    assert set(losses.terms) == set(objective.TERMS)
+    assert torch.isfinite(losses.total)
+    assert losses.terms["fine"].item() > 0
+
+
+def test_benign_malignant_normal_by_hand():
+    classes, n = ["benign", "malignant", "normal"], 3
+    evidence, masks, layer = batch({number: {2: 1, 5: 1} for number in range(n)}, n)
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    losses = Objective(config(classes, "normal"))(
+        evidence, labels, masks, torch.ones(6, dtype=torch.bool), layer
+    )
+    per_image = []
+    for i in (0, 1, 3, 4):
+        total = 0.0
+        for by_level in evidence.maps.values():
+            for owner in range(n):
+                pam = F.interpolate(
+                    by_level[i, owner][None, None].double(), masks.shape[-2:], mode="bilinear"
+                )[0, 0]
+                within = 0.0 if owner == labels[i] else 1.0
+                weight = (1.0 - masks[i].double()) + within
+                total += torch.linalg.vector_norm(weight * pam).item()
+        per_image.append(total)
+    assert losses.terms["fine"].item() == pytest.approx(sum(per_image) / 4, rel=1e-5)
+
+
+def test_the_objective_passes_gradcheck():
+    evidence, masks, layer = batch()
+    layer = layer.double()
+    inputs = [evidence.logits, evidence.closeness, *evidence.maps.values()]
+    inputs = [x.double().requires_grad_() for x in inputs]
+    # Weights of one, so that no term hides behind another.
+    ones = dict.fromkeys(objective.TERMS, 1.0)
+
+    def total(logits, closeness, fine_maps, coarse_maps):
+        given = Evidence(logits, closeness, {2: fine_maps, 5: coarse_maps}, closeness)
+        return Objective(config())(given, LABELS, masks, ANNOTATED, layer, ones).total
+
+    assert torch.autograd.gradcheck(total, inputs)

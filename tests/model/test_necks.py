@@ -1,0 +1,160 @@
+"""The necks against the paper's equation 1, convolution by convolution."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from protopyramid.config.schema import Neck as NeckConfig
+from protopyramid.model.necks import AddOn, NoNeck, Pyramid, build_neck
+
+CHANNELS = {2: 3, 3: 4, 4: 5, 5: 6}
+
+
+def conv1x1(x, layer):
+    """A 1x1 convolution as a product at every position."""
+    weight = layer.weight[:, :, 0, 0]
+    return torch.einsum("oc,bchw->bohw", weight, x) + layer.bias[:, None, None]
+
+
+def conv3x3(x, layer):
+    """A 3x3 convolution with zero padding, as nine shifted products."""
+    height, width = x.shape[-2:]
+    padded = F.pad(x, (1, 1, 1, 1))
+    total = layer.bias[:, None, None]
+    for dy in range(3):
+        for dx in range(3):
+            window = padded[..., dy : dy + height, dx : dx + width]
+            total = total + torch.einsum("oc,bchw->bohw", layer.weight[:, :, dy, dx], window)
+    return total
+
+
+def nearest(x, height, width):
+    """Nearest upsampling, pixel by pixel."""
+    h, w = x.shape[-2:]
+    rows = [[x[..., y * h // height, z * w // width] for z in range(width)] for y in range(height)]
+    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
+
+
+def maps_of(sizes, batch=2, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return {
+        level: torch.randn(batch, CHANNELS[level], *size, generator=g)
+        for level, size in sizes.items()
+    }
+
+
+def with_biases(neck):
+    torch.manual_seed(0)
+    for name, parameter in neck.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter)
+    return neck
+
+
+def equation_1(pyramid, c, finest=2, up=nearest):
+    z = {5: conv1x1(c[5], pyramid.lateral["5"])}
+    for level in (4, 3, 2):
+        if level >= finest:
+            height, width = c[level].shape[-2:]
+            merged = up(z[level + 1], height, width) + conv1x1(c[level], pyramid.lateral[str(level)])
+            z[level] = conv3x3(merged, pyramid.smooth[str(level)])
+    return z
+
+
+SQUARE = {2: (8, 8), 3: (4, 4), 4: (2, 2), 5: (2, 2)}
+OBLONG = {2: (12, 8), 3: (6, 4), 4: (3, 2), 5: (3, 2)}
+ODD = {2: (9, 7), 3: (5, 4), 4: (3, 2), 5: (2, 1)}  # as networks with ceil division give
+
+
+@pytest.mark.parametrize("sizes", [SQUARE, OBLONG, ODD])
+@pytest.mark.parametrize("finest", [2, 3, 4, 5])
+def test_pyramid_is_equation_1(sizes, finest):
+    pyramid = with_biases(Pyramid(CHANNELS, 7, finest))
+    c = maps_of(sizes)
+    z = pyramid(c)
+    expected = equation_1(pyramid, c, finest)
+    assert list(z) == list(range(finest, 6))
+    for level in z:
+        torch.testing.assert_close(z[level], expected[level], rtol=1e-5, atol=1e-5)
+
+
+def test_pyramid_is_not_the_usual_fpn():
+    """The usual one recurses on the sum before its 3x3 and smooths the top: the test would see it."""
+    pyramid = with_biases(Pyramid(CHANNELS, 7, 2))
+    c = maps_of(SQUARE)
+    merged = {5: conv1x1(c[5], pyramid.lateral["5"])}
+    for level in (4, 3, 2):
+        up = nearest(merged[level + 1], *c[level].shape[-2:])
+        merged[level] = up + conv1x1(c[level], pyramid.lateral[str(level)])
+    usual = conv3x3(merged[2], pyramid.smooth["2"])
+    assert (pyramid(c)[2] - usual).abs().max() > 0.1
+
+
+def test_level_5_has_no_3x3():
+    pyramid = Pyramid(CHANNELS, 7, 2)
+    assert sorted(pyramid.lateral) == ["2", "3", "4", "5"]
+    assert sorted(pyramid.smooth) == ["2", "3", "4"]
+    assert {layer.kernel_size for layer in pyramid.lateral.values()} == {(1, 1)}
+    assert {layer.kernel_size for layer in pyramid.smooth.values()} == {(3, 3)}
+
+
+@pytest.mark.parametrize("finest", [3, 4, 5])
+def test_levels_finer_than_asked_for_have_no_parameters_and_need_no_maps(finest):
+    pyramid = Pyramid(CHANNELS, 7, finest)
+    levels = {name.split(".")[1] for name, _ in pyramid.named_parameters()}
+    assert levels == {str(level) for level in range(finest, 6)}
+    coarse = {level: size for level, size in SQUARE.items() if level >= finest}
+    assert pyramid.inputs == tuple(coarse)
+    assert list(pyramid(maps_of(coarse))) == list(coarse)
+
+
+def test_bilinear_upsampling_is_an_option():
+    pyramid = with_biases(Pyramid(CHANNELS, 7, 2, upsample="bilinear"))
+    c = maps_of(SQUARE)
+
+    def bilinear(x, height, width):
+        """Separable, half-pixel centres, edges repeated."""
+
+        def matrix(outputs, inputs):
+            rows = torch.zeros(outputs, inputs)
+            for o in range(outputs):
+                centre = max((o + 0.5) * inputs / outputs - 0.5, 0.0)
+                low = min(int(centre), inputs - 1)
+                rows[o, low] += 1 - (centre - low)
+                rows[o, min(low + 1, inputs - 1)] += centre - low
+            return rows
+
+        h, w = x.shape[-2:]
+        return matrix(height, h) @ x @ matrix(width, w).T
+
+    expected = equation_1(pyramid, c, up=bilinear)
+    for level, z in pyramid(c).items():
+        torch.testing.assert_close(z, expected[level], rtol=1e-5, atol=1e-5)
+
+
+def test_add_on_is_two_1x1_convolutions_with_relu_and_sigmoid():
+    neck = with_biases(AddOn(CHANNELS, 7))
+    c = maps_of({5: (3, 2)})
+    first, _, second, _ = neck.layers
+    expected = 1 / (1 + torch.exp(-conv1x1(conv1x1(c[5], first).clamp(min=0), second)))
+    z = neck(c)
+    assert list(z) == [5]
+    torch.testing.assert_close(z[5], expected)
+    assert 0 < z[5].min() and z[5].max() < 1
+
+
+def test_no_neck_passes_level_5_on():
+    c = maps_of({5: (3, 2)})
+    assert NoNeck()(c)[5] is c[5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("pyramid", Pyramid), ("add-on", AddOn), ("none", NoNeck)]
+)
+def test_build_neck_follows_the_configuration(kind, expected):
+    assert isinstance(build_neck(NeckConfig(kind=kind, dim=4), CHANNELS, [5]), expected)
+
+
+def test_the_finest_level_with_prototypes_decides_how_far_the_pyramid_goes():
+    neck = build_neck(NeckConfig(dim=4), CHANNELS, [3, 5])
+    assert neck.inputs == (3, 4, 5)
