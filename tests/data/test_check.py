@@ -123,6 +123,7 @@ def test_what_looks_odd_is_a_warning_with_its_rows(tmp_path: Path) -> None:
         "dark.png,x,train,P4,,,,,",
         "flat.png,x,train,,,,,,",
         "d.png,y,test,P6,,-9,0,30,20",
+        "e.png,no lesion,test,P7,none.png,,,,",
     ]
     report = check_manifest(dataset(tmp_path, rows))
     assert report.ok
@@ -133,7 +134,7 @@ def test_what_looks_odd_is_a_warning_with_its_rows(tmp_path: Path) -> None:
         "darkest eighth of their range (are 12 bits of 16 used?): row 5",
         "of one grey value: row 6",
         "beyond the image (it is cut): row 7",
-        "1 of 6 rows have no patient_id",
+        "1 of 7 rows have no patient_id",
         "class 'x' has no rows in split test",
         "class 'y' has no rows in split train",
     ):

@@ -293,3 +293,15 @@ def test_interrupted_writing_leaves_no_manifest(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_phantoms(tmp_path, patients=2, size=32, progress=stop)
     assert not (tmp_path / "manifest.csv").exists()
+
+
+def test_brightness_of_the_faintest_spicules_is_near_that_of_a_sharp_edge() -> None:
+    """The classes touch: some spiculated mass is nearly the circumscribed one of the same draw."""
+    change = []
+    for patient in range(60):
+        sharp, spiky = (
+            make_phantom(label, 6, patient, 0) for label in ("circumscribed", "spiculated")
+        )
+        difference = spiky.image.astype(float) - sharp.image
+        change.append(np.sqrt(np.mean(difference[sharp.mask] ** 2)))
+    assert min(change) < 0.5 * np.median(change)

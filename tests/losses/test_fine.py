@@ -160,8 +160,9 @@ def test_fine_loss_equals_a_loop_over_every_pixel():
 @pytest.mark.parametrize("combine", ["paper", "disjoint"])
 def test_every_class_pair_of_the_papers_tables(row, column, combine):
     maps, masks, *_ = problem((1, 1, 4, 4), (12, 12), seed=4 * row + column)
-    inside, outside = torch.tensor([[float(INSIDE[row][column])]]), torch.tensor(
-        [[float(OUTSIDE[row][column])]]
+    inside, outside = (
+        torch.tensor([[float(INSIDE[row][column])]]),
+        torch.tensor([[float(OUTSIDE[row][column])]]),
     )
     pam = bilinear_by_hand(maps[0, 0].tolist(), 12, 12)
     beyond = OUTSIDE[row][column] + (INSIDE[row][column] if combine == "paper" else 0)

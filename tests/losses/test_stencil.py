@@ -32,7 +32,9 @@ def test_an_output_has_at_most_two_inputs_and_they_are_adjacent(outputs, inputs)
         assert row.sum().item() == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("cells", "pixels"), [((3, 4), (9, 11)), ((5, 5), (3, 8)), ((1, 3), (4, 4))])
+@pytest.mark.parametrize(
+    ("cells", "pixels"), [((3, 4), (9, 11)), ((5, 5), (3, 8)), ((1, 3), (4, 4))]
+)
 def test_stencil_holds_every_coefficient_of_the_quadratic_form(cells, pixels):
     """A = U^T diag(w) U, with U formed column by column by upsampling unit maps."""
     h, w = cells

@@ -110,7 +110,9 @@ def test_going_on_from_any_cut_gives_the_maps_of_the_whole_run(small, cut):
     images = torch.randn(1, 3, 32, 32)
     everything = {IMAGE: images, **plain_vgg(small.state_dict(), images)}
     # What crosses the cut: the last map before it, and the levels before it that the neck wants.
-    crossing = {number: everything[number] for number in range(cut + 1) if number in (0, 2, 3, 4, 5)}
+    crossing = {
+        number: everything[number] for number in range(cut + 1) if number in (0, 2, 3, 4, 5)
+    }
     crossing[cut] = everything[cut]
     if cut:
         crossing.pop(IMAGE)
@@ -126,7 +128,7 @@ def test_going_on_from_any_cut_gives_the_maps_of_the_whole_run(small, cut):
 
 def test_the_run_ends_with_the_last_block_asked_for(small):
     assert sorted(small.advance({IMAGE: torch.randn(1, 3, 32, 32)}, (2, 3))) == [2, 3]
-    # 16 px is too small for the fourth pool of a longer run only if that pool is run.
+    # 8 px would not survive the fourth pool: the run stopped before it.
     assert small.advance({IMAGE: torch.randn(1, 3, 8, 8)}, (3,))[3].shape[-2:] == (1, 1)
 
 
@@ -213,9 +215,7 @@ def test_timm_is_cut_before_or_after_the_whole(timm):
     again = backbone.advance(maps, (3, 5))
     assert sorted(again) == [3, 5]
     assert all(torch.equal(again[level], maps[level]) for level in again)
-    assert {id(p) for p in backbone.block(5).parameters()} == {
-        id(p) for p in backbone.parameters()
-    }
+    assert {id(p) for p in backbone.block(5).parameters()} == {id(p) for p in backbone.parameters()}
 
 
 def test_an_unknown_timm_network_is_refused(timm):

@@ -56,7 +56,9 @@ def equation_1(pyramid, c, finest=2, up=nearest):
     for level in (4, 3, 2):
         if level >= finest:
             height, width = c[level].shape[-2:]
-            merged = up(z[level + 1], height, width) + conv1x1(c[level], pyramid.lateral[str(level)])
+            merged = up(z[level + 1], height, width) + conv1x1(
+                c[level], pyramid.lateral[str(level)]
+            )
             z[level] = conv3x3(merged, pyramid.smooth[str(level)])
     return z
 
@@ -140,7 +142,7 @@ def test_add_on_is_two_1x1_convolutions_with_relu_and_sigmoid():
     z = neck(c)
     assert list(z) == [5]
     torch.testing.assert_close(z[5], expected)
-    assert 0 < z[5].min() and z[5].max() < 1
+    assert z[5].min() > 0 and z[5].max() < 1
 
 
 def test_no_neck_passes_level_5_on():

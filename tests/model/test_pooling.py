@@ -16,7 +16,9 @@ def naive(maps, kind, k):
         for j in range(maps.shape[1]):
             cells = sorted(maps[i, j].flatten().tolist(), reverse=True)
             top, mean = sum(cells[:k]) / k, sum(cells) / len(cells)
-            scores[i, j] = {"focal": top - mean, "topk": top, "max": cells[0], "average": mean}[kind]
+            scores[i, j] = {"focal": top - mean, "topk": top, "max": cells[0], "average": mean}[
+                kind
+            ]
     return scores
 
 

@@ -171,7 +171,7 @@ def test_a_class_without_patches_keeps_its_vectors_and_warns() -> None:
     prototypes, found = layer(), collect()
     before = prototypes.vectors.detach().clone()
     keep = found.classes != 1
-    with pytest.warns(UserWarning, match="class number 1, level 5.*no training patch"):
+    with pytest.warns(UserWarning, match=r"class number 1, level 5.*no training patch"):
         start_prototypes(
             prototypes, CollectedPatches(*(x[keep] for x in vars(found).values())), seed=0
         )

@@ -15,8 +15,8 @@ from protopyramid.config.schema import Pooling, Projection, Similarity
 from protopyramid.errors import UserError
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.training.projection import (
-    Candidates,
     CandidateCollector,
+    Candidates,
     choose,
     eligible_cells,
     merge,
@@ -158,9 +158,7 @@ def test_choice_is_that_of_a_search_over_all_images_and_cells(
     choice = choose(
         collect(prototypes, data, rule), prototypes.classes, prototypes.levels, rule.unique
     )
-    got = list(
-        zip(choice.image.tolist(), choice.row.tolist(), choice.col.tolist(), strict=True)
-    )
+    got = list(zip(choice.image.tolist(), choice.row.tolist(), choice.col.tolist(), strict=True))
     assert got == expected
 
 
@@ -291,7 +289,7 @@ def test_a_class_without_images_is_the_users_mistake(unique: str) -> None:
     data, prototypes = world(), layer()
     data.labels[data.labels == 2] = 0
     rule = Projection.model_validate({"unique": unique})
-    with pytest.raises(UserError, match="spiky.*only 0"):
+    with pytest.raises(UserError, match=r"spiky.*only 0"):
         project(prototypes, collect(prototypes, data, rule), rule, NAMES)
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, TextIO
 import typer
 
 from protopyramid import __version__
-from protopyramid.cli import data, presets
+from protopyramid.cli import compare, data, evaluate, predict, presets, train
 from protopyramid.cli.help import Help, help_unless_command
 from protopyramid.errors import UserError
 
@@ -45,6 +45,10 @@ app = typer.Typer(
 )
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
+app.command()(train.train)
+app.command()(evaluate.evaluate)
+app.command()(predict.predict)
+app.command()(compare.compare)
 
 
 def _version(wanted: bool) -> None:

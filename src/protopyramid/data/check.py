@@ -31,6 +31,7 @@ from protopyramid.errors import UserError
 __all__ = ["Report", "check_manifest", "contact_sheet", "render"]
 
 WORKERS = 4
+EMPTY_MASK = "with an empty mask (white is inside)"
 ROWS_NAMED = 5
 FINDINGS_SHOWN = 20
 DARK = 1 / 8  # an image with no value above this share of its range
@@ -139,7 +140,7 @@ def _value_oddities(image: NDArray[np.float32]) -> tuple[str, ...]:
 
 def _mask_oddities(coverage: float) -> list[str]:
     if coverage == 0:
-        return ["with an empty mask (white is inside)"]
+        return [EMPTY_MASK]
     if coverage > NEARLY_ALL:
         return ["with a mask of nearly the whole image (white is inside; is it inverted?)"]
     return []
@@ -174,8 +175,12 @@ def _rows(samples: Sequence[Sample]) -> str:
 
 def _oddities(looks: Iterable[_Look]) -> list[str]:
     kinds: dict[str, list[Sample]] = {}
+    looks = list(looks)
+    lesions = {look.sample.label for look in looks if look.coverage}
     for look in looks:
         for kind in look.oddities:
+            if kind == EMPTY_MASK and look.sample.label not in lesions:
+                continue  # a class without lesions, whose masks are empty as they should be
             kinds.setdefault(kind, []).append(look.sample)
     return [f"{len(found)} image(s) {kind}: {_rows(found)}" for kind, found in kinds.items()]
 

@@ -421,10 +421,10 @@ def _blur(image: Float, sigma: float) -> Float:
 def write_phantoms(
     folder: Path,
     seed: int = 0,
-    patients: int = 250,
+    patients: int = 300,
     patches: int = 4,
     size: int = 224,
-    splits: tuple[float, float, float] = (0.6, 0.1, 0.3),
+    splits: tuple[float, float, float] = (0.7, 0.1, 0.2),
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:

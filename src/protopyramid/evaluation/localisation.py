@@ -74,7 +74,7 @@ def places(activation: Tensor, fine: Tensor, lesion: Tensor) -> Places:
         inside = annotation.gather(1, peak)[:, 0].double()
         shares.append(share.masked_fill(missing, torch.nan).numpy())
         peaks.append(inside.masked_fill(missing, torch.nan).numpy())
-    return Places(*shares, *peaks, area.numpy())
+    return Places(shares[0], shares[1], peaks[0], peaks[1], area.numpy())
 
 
 @dataclass
@@ -168,7 +168,7 @@ def summarise(
     }
 
 
-def nothing_localised(classes: Sequence[str], images: int) -> Localisation:
+def nothing_localised(images: int) -> Localisation:
     """The localisation of a model without prototypes: no pairs."""
     empty, integers, missing = np.zeros(0), np.zeros(0, np.int64), np.full(images, np.nan)
     return Localisation(integers, integers, Places(*[empty] * 5), missing, missing)
@@ -182,7 +182,7 @@ def per_image(values: Array, localisation: Localisation, images: int) -> Array:
 
 def _sums(values: Array, image: NDArray[np.int64], images: int) -> tuple[Array, Array]:
     known = ~np.isnan(values)
-    sums = np.bincount(image[known], values[known], minlength=images)
+    sums = np.bincount(image[known], values[known], minlength=images).astype(np.float64)
     counts = np.bincount(image[known], minlength=images).astype(np.float64)
     return sums, counts
 

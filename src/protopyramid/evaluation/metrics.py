@@ -150,9 +150,7 @@ def paired_differences(
     two-sided: twice the share of resamples on the rarer side of zero.
     """
     points = [class_aurocs(each, labels, classes, negative) for each in (first, second)]
-    drawn = [
-        resampled_aurocs(each, labels, classes, negative, weights) for each in (first, second)
-    ]
+    drawn = [resampled_aurocs(each, labels, classes, negative, weights) for each in (first, second)]
     results = {}
     for name in (*points[0], "mean"):
         if name == "mean":

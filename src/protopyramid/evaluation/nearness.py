@@ -25,8 +25,8 @@ QUANTILE = 0.01  # share of validation images that each level may flag
 
 def nearness(closeness: Tensor, levels: Tensor) -> dict[int, Tensor]:
     """Similarity to the nearest prototype of each level. (B, m), (m,) -> {level: (B,)}."""
-    found = levels.unique().tolist()
-    return {int(level): closeness[:, levels == level].amax(1) for level in found}
+    found = sorted(set(levels.tolist()))
+    return {level: closeness[:, levels == level].amax(1) for level in found}
 
 
 def thresholds(by_level: Mapping[int, Tensor]) -> dict[str, Any] | None:

@@ -116,7 +116,7 @@ def _prototype_details(
         return [{"prototypes": [], "nearest": None, "unlike_training": None} for _ in predicted]
     scores, closeness = evidence.scores.cpu(), evidence.closeness.cpu()
     contributions = run.model.head.weight.detach().cpu()[predicted] * scores
-    strongest = contributions.argsort(1, descending=True, stable=True)[:, :STRONGEST]
+    strongest = contributions.argsort(dim=1, descending=True, stable=True)[:, :STRONGEST]
     nearest = closeness.argmax(1)
     unlike = _unlike(closeness, run.model.prototypes.levels.cpu(), limits)
     describe = _describer(run)
@@ -140,9 +140,7 @@ def _prototype_details(
     ]
 
 
-def _unlike(
-    closeness: Tensor, levels: Tensor, limits: Mapping[int, float] | None
-) -> Tensor | None:
+def _unlike(closeness: Tensor, levels: Tensor, limits: Mapping[int, float] | None) -> Tensor | None:
     """Images farther from all prototypes of a level than its limit. -> bool (B,), or None."""
     if limits is None:
         return None

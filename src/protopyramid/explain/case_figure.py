@@ -19,12 +19,16 @@ from protopyramid.explain.drawing import (
     INK,
     JET,
     MUTED,
+    PAPER,
     RULE,
     Box,
     Picture,
     add_axes,
+    add_crop,
+    bar,
     draw_box,
     new_figure,
+    percent,
     roomy,
     rule,
     shortened,
@@ -37,15 +41,15 @@ from protopyramid.explain.drawing import (
 LEVEL_WORDS = {2: "finest", 3: "fine", 4: "coarse", 5: "coarsest"}
 MOST_CLASSES = 6  # more do not fit; the most probable are shown
 COLUMNS = (
-    ("a", "Your image", "the box marks the part"),
-    ("b", "Where it is similar", "brighter = more similar"),
-    ("c", "Similar to this part …", "the prototype, enlarged"),
-    ("d", "… of this known case", "a training image"),
-    ("e", "The case's own map", "the prototype on its case"),
+    ("a", "Your image", "box: the part meant"),
+    ("b", "Where it is alike", "bright: most alike"),
+    ("c", "It looks like this …", "the prototype, enlarged"),
+    ("d", "… in this case", "a known training image"),
+    ("e", "Map of that case", "the prototype on its case"),
     ("f", "What it adds", ""),
 )
 WIDTH, MARGIN, LABEL, PANEL, GAP, SUM = 14.6, 0.3, 1.75, 1.85, 0.1, 2.55
-HEADER, HEADS, ROW, FOOTER = 1.95, 0.62, 2.0, 2.3
+HEADER, HEADS, ROW, FOOTER = 1.85, 0.62, 1.97, 2.05
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,7 @@ def draw_header(
     share = probabilities[predicted]
     write(figure, MARGIN, 0.3, "The model says", fontsize=13, color=MUTED)
     write(figure, MARGIN, 0.52, shortened(predicted, 26), fontsize=27, fontweight="bold")
-    write(figure, MARGIN, 1.05, f"probability {share:.0%}", fontsize=13)
+    write(figure, MARGIN, 1.05, f"probability {percent(share)}", fontsize=13)
     write(figure, MARGIN, 1.36, f"image: {shortened(image_name, 60)}", fontsize=10.5, color=MUTED)
     _class_bars(figure, predicted, logits, probabilities)
 
@@ -137,15 +141,12 @@ def _class_bars(
         y = top + step * number
         own = name == predicted
         strong = {"fontweight": "bold" if own else "normal", "va": "center", "fontsize": 11.5}
-        middle = y + step / 2 - 0.02
+        middle = y + step * 0.38
         write(figure, left - 0.12, middle, shortened(name), ha="right", **strong)
-        ax = add_axes(figure, left, y, length, step * 0.76)
-        ax.set_xlim(0, 1)
-        ax.barh([0], [1], color="#edf0f3", height=1)
-        ax.barh([0], [probabilities[name]], color=FOR if own else "#9aa5b1", height=1)
-        ax.set_ylim(-0.5, 0.5)
         share = probabilities[name]
-        write(figure, left + length + 0.1, middle, f"{share:.0%}", **strong)
+        bar(figure, left, y, length, step * 0.76, PAPER)
+        bar(figure, left, y, length * share, step * 0.76, FOR if own else "#9aa5b1")
+        write(figure, left + length + 0.1, middle, percent(share), **strong)
         write(figure, left + length + 1.45, middle, signed(logits[name]), ha="right", **strong)
 
 
@@ -168,11 +169,11 @@ def _draw_row(
     figure: Figure, top: float, view: CaseView, row: CaseRow, largest: float, colour_map: str
 ) -> None:
     _row_label(figure, top, row)
-    axes = [add_axes(figure, _panel_left(number), top, PANEL, PANEL) for number in range(5)]
+    axes = {n: add_axes(figure, _panel_left(n), top, PANEL, PANEL) for n in (0, 1, 3, 4)}
     show(axes[0], view.image)
     draw_box(axes[0], row.box)
     show_heat(axes[1], view.image, row.activation, colour_map)
-    show(axes[2], row.case_image, crop=roomy(row.case_box))
+    add_crop(figure, _panel_left(2), top, PANEL, row.case_image, roomy(row.case_box))
     show(axes[3], row.case_image)
     draw_box(axes[3], row.case_box)
     show_heat(axes[4], row.case_image, row.case_activation, colour_map)
@@ -213,13 +214,8 @@ def _draw_contribution(
         color=colour,
         ha="right",
     )
-    ax = add_axes(figure, x, middle + 0.1, right - x, 0.16)
-    ax.set_xlim(0, largest)
-    ax.set_ylim(-0.5, 0.5)
-    hatch = None if speaks_for else "////"
-    ax.barh(
-        [0], [abs(row.contribution)], color=colour, height=1, hatch=hatch, edgecolor="w", lw=0
-    )
+    length = (right - x) * abs(row.contribution) / largest
+    bar(figure, x, middle + 0.1, length, 0.16, colour, None if speaks_for else "////")
     words = "speaks for" if speaks_for else "speaks against"
     write(figure, x, middle + 0.31, f"{words} {shortened(predicted, 17)}", fontsize=10, color=colour)
 
@@ -245,10 +241,10 @@ def _draw_sum(figure: Figure, top: float, view: CaseView) -> None:
         write(figure, x, top + 0.28 * number, text, fontsize=11)
         write(figure, right, top + 0.28 * number, signed(value), fontsize=12, ha="right")
     rule(figure, x, right, top + 0.6, INK)
-    write(figure, x, top + 0.68, f"= score of {shortened(name, 14)}", fontsize=11)
-    total = signed(view.logits[name])
     style = {"fontsize": 17, "fontweight": "bold", "ha": "right"}
-    write(figure, right, top + 0.66, total, **style)
+    write(figure, right, top + 0.68, signed(view.logits[name]), **style)
+    write(figure, x, top + 0.73, "= score of", fontsize=11)
+    write(figure, x, top + 0.95, shortened(name, 18), fontsize=12, fontweight="bold")
 
 
 def counted(number: int, what: str) -> str:
@@ -262,19 +258,19 @@ def counted(number: int, what: str) -> str:
 
 def _draw_table(figure: Figure, top: float, view: CaseView, classes: Sequence[str]) -> None:
     """How the scores of all classes add up."""
-    first, step = MARGIN + 3.1, min(1.6, 8.0 / max(len(classes), 1))
+    first, step = MARGIN + 3.4, min(1.55, 7.6 / max(len(classes), 1))
     labels = ("", "prototypes above", "other prototypes", "class score", "probability")
     for line, text in enumerate(labels):
         bold = "bold" if line == 3 else "normal"
         write(figure, MARGIN, top + 0.28 * line, text, fontsize=11, fontweight=bold)
-    write(figure, MARGIN, top, "How every class scores", fontsize=11, fontweight="bold")
+    write(figure, MARGIN, top, "All class scores", fontsize=11, fontweight="bold")
     for number, name in enumerate(classes):
         values = (
             shortened(name, 14),
             signed(view.shown_sums[name]),
             signed(view.other_sums[name]),
             signed(view.logits[name]),
-            f"{view.probabilities[name]:.0%}",
+            percent(view.probabilities[name]),
         )
         weight = "bold" if name == view.predicted else "normal"
         for line, text in enumerate(values):

@@ -113,3 +113,9 @@ def to_picture(image: Tensor) -> Picture:
     """An image (C, S, S) as an array to draw: (S, S), or (S, S, 3) where it has colour."""
     values: Picture = image.detach().cpu().numpy().astype(np.float32)
     return values[0] if len(values) == 1 else np.ascontiguousarray(values.transpose(1, 2, 0))
+
+
+def from_picture(picture: Picture) -> Tensor:
+    """The image (C, S, S) of a picture (S, S) or (S, S, 3)."""
+    planes = picture[None] if picture.ndim == 2 else picture.transpose(2, 0, 1)
+    return torch.from_numpy(np.ascontiguousarray(planes))

@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.patheffects import Stroke, withStroke
 from numpy.typing import NDArray
 
@@ -29,7 +30,7 @@ Box = Sequence[float]
 
 COLOUR_MAP = "inferno"
 JET = "jet"
-INK, MUTED, RULE = "#14181d", "#58616b", "#c9ced4"
+INK, MUTED, RULE, PAPER = "#14181d", "#58616b", "#c9ced4", "#edf0f3"
 FOR, AGAINST = "#0072b2", "#d55e00"  # Okabe and Ito's blue and vermilion
 BOX, HALO, OUTLINE = "#ffd400", "#000000", "#ffffff"
 FADE_FROM, HEAT_STRENGTH, IMAGE_UNDER_HEAT = 0.35, 0.8, 0.8
@@ -91,26 +92,49 @@ def write(figure: Figure, x: float, y: float, text: str, **style: Any) -> None:
     figure.text(x / width, 1 - y / height, text, **{**usual, **style})
 
 
+def bar(
+    figure: Figure,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    colour: str,
+    hatch: str | None = None,
+) -> None:
+    """A filled rectangle, in inches from the top left corner of the figure."""
+    whole_width, whole_height = figure.get_size_inches()
+    corner = (x / whole_width, 1 - (y + height) / whole_height)
+    size = (width / whole_width, height / whole_height)
+    style = {"facecolor": colour, "edgecolor": "white", "linewidth": 0, "hatch": hatch, "zorder": -1}
+    figure.add_artist(Rectangle(corner, *size, transform=figure.transFigure, **style))
+
+
 def rule(figure: Figure, x0: float, x1: float, y: float, colour: str = RULE) -> None:
     """A thin horizontal line, in inches from the top left corner of the figure."""
-    ax = add_axes(figure, x0, y, x1 - x0, 0.012)
-    ax.set_xlim(0, 1)
-    ax.axhspan(0, 1, color=colour, linewidth=0)
+    bar(figure, x0, y, x1 - x0, 0.012, colour)
 
 
-def show(ax: Axes, picture: Picture, crop: Box | None = None) -> None:
-    """An image (S, S) or (S, S, 3) in [0, 1]; with `crop`, the part of it in that box of fractions."""
-    extent = (0, 1, 1, 0)
+def show(ax: Axes, picture: Picture) -> None:
+    """An image (S, S) or (S, S, 3) in [0, 1]; the axes count in fractions of it."""
     ax.imshow(
         picture,
         cmap="gray",
         vmin=0,
         vmax=1,
-        extent=extent,
+        extent=(0, 1, 1, 0),
         interpolation="bicubic",
         aspect="auto",
     )
-    x0, y0, x1, y1 = crop if crop is not None else (0.0, 0.0, 1.0, 1.0)
+
+
+def add_crop(figure: Figure, x: float, y: float, side: float, picture: Picture, box: Box) -> None:
+    """The part of an image in a box, enlarged into a square of that side with its own proportions."""
+    x0, y0, x1, y1 = box
+    longest = max(x1 - x0, y1 - y0)
+    width, height = side * (x1 - x0) / longest, side * (y1 - y0) / longest
+    bar(figure, x, y, side, side, PAPER)
+    ax = add_axes(figure, x + (side - width) / 2, y + (side - height) / 2, width, height)
+    show(ax, picture)
     ax.set_xlim(x0, x1)
     ax.set_ylim(y1, y0)
 
@@ -184,16 +208,19 @@ def draw_mask(ax: Axes, mask: NDArray[Any], colour: str = "#00c8ff") -> None:
     ax.contour(x, y, edged, levels=[0.5], colors=colour, linewidths=1.0, linestyles="--")
 
 
-def roomy(box: Box, least: float = 0.12) -> tuple[float, float, float, float]:
-    """A square box around a box, of at least that side, inside the image: what to crop to.
+def roomy(box: Box, least: float = 0.1) -> tuple[float, float, float, float]:
+    """A box of which no side is shorter than `least`, inside the image: what to crop to.
 
-    >>> roomy((0.4, 0.5, 0.6, 0.6))
-    (0.4, 0.45, 0.6, 0.65)
+    >>> roomy((0.4, 0.5, 0.6, 0.52))
+    (0.4, 0.46, 0.6, 0.56)
     """
-    side = min(1.0, max(box[2] - box[0], box[3] - box[1], least))
-    x0 = min(max((box[0] + box[2] - side) / 2, 0.0), 1.0 - side)
-    y0 = min(max((box[1] + box[3] - side) / 2, 0.0), 1.0 - side)
-    return (round(x0, 9), round(y0, 9), round(x0 + side, 9), round(y0 + side, 9))
+    sides = []
+    for low, high in ((box[0], box[2]), (box[1], box[3])):
+        side = min(1.0, max(high - low, least))
+        start = min(max((low + high - side) / 2, 0.0), 1.0 - side)
+        sides.append((round(start, 9), round(start + side, 9)))
+    (x0, x1), (y0, y1) = sides
+    return (x0, y0, x1, y1)
 
 
 def shortened(text: str, length: int = 22) -> str:
@@ -214,3 +241,14 @@ def signed(value: float) -> str:
     """
     rounded = round(value, 2) + 0.0
     return f"{'−' if rounded < 0 else '+'}{abs(rounded):.2f}"
+
+
+def percent(share: float) -> str:
+    """A share in whole percent; what is not quite nothing or all is not shown as such.
+
+    >>> percent(0.413), percent(0.001), percent(0.999), percent(0.0)
+    ('41%', '<1%', '>99%', '0%')
+    """
+    if 0 < share < 0.005:
+        return "<1%"
+    return ">99%" if 0.995 <= share < 1 else f"{share:.0%}"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import torch
+
 from protopyramid.explain.case_figure import CaseRow, CaseView
-from protopyramid.explain.cases import Case, case_book
+from protopyramid.explain.cases import Case, case_book, from_picture
 from protopyramid.explain.explanation import Explanation, PrototypePart
 from protopyramid.explain.figures import BlackBoxView
 from protopyramid.explain.saliency import grad_cam
-from protopyramid.explain.cases import run_input
+from protopyramid.model.inference import device_of, model_input
 
 
 def case_view(explanation: Explanation, top: int) -> CaseView:
@@ -36,14 +38,15 @@ def case_view(explanation: Explanation, top: int) -> CaseView:
 def black_box_view(explanation: Explanation) -> BlackBoxView:
     """Grad-CAM of the predicted class, for a model without prototypes."""
     run = explanation.run
-    target = run.config.data.classes.index(explanation.predicted)
+    target = torch.tensor([run.config.data.classes.index(explanation.predicted)])
+    images = model_input(from_picture(explanation.picture)[None], run.config.data, device_of(run.model))
     return BlackBoxView(
         image_name=explanation.image,
         image=explanation.picture,
         predicted=explanation.predicted,
         logits=explanation.logits,
         probabilities=explanation.probabilities,
-        saliency=grad_cam(run, explanation.picture, target),
+        saliency=grad_cam(run.model, images, target)[0].cpu().numpy(),
     )
 
 

@@ -24,11 +24,16 @@ from torch import Tensor
 from protopyramid.config.schema import HeadFit
 from protopyramid.errors import UserError
 
+FIRST_ITERATIONS = 20
 MAX_ITERATIONS = 500
 MAX_CONJUGATE_STEPS = 200
 MAX_HALVINGS = 20
 SUFFICIENT = 1e-4  # Armijo: share of the predicted decrease that a step must give
 ROUNDING = 1e-14  # relative error of the objective itself
+SMALL_PROBLEM = 2000  # weights, up to which a whole Hessian is formed
+SMOOTH_WIDTHS = [10.0**-power for power in range(7)]
+SMOOTH_STEPS = 30
+SMOOTH_TOLERANCE = 1e-13  # Newton decrement
 
 
 @dataclass(frozen=True)
@@ -149,6 +154,24 @@ class _Problem:
         change -= probabilities * change.sum(dim=1, keepdim=True)
         return (self.share * change).T @ self.x + 2 * self.ridge * direction
 
+    def diagonal(self, probabilities: Tensor) -> Tensor:
+        """Diagonal of the Hessian, (C, m)."""
+        spread = self.share * probabilities * (1 - probabilities)
+        return spread.T @ self.x.square() + 2 * self.ridge
+
+    def hessian(self, probabilities: Tensor) -> Tensor:
+        """Hessian of all but the L1 term, whole: (C m, C m)."""
+        count, m = self.first.shape
+        whole = torch.empty(count, m, count, m, dtype=torch.float64)
+        for a in range(count):
+            for b in range(a, count):
+                spread = probabilities[:, a] * (float(a == b) - probabilities[:, b])
+                block = self.x.T @ (self.x * self.share * spread[:, None])
+                whole[a, :, b], whole[b, :, a] = block, block
+        whole = whole.view(count * m, count * m)
+        whole.diagonal().add_(2 * self.ridge)
+        return whole
+
     def smoothness(self) -> float:
         """Bound of the Hessian: that of CE is at most half the Gram matrix (Boehning, 1992)."""
         return float(0.5 * self.gram.abs().sum(dim=1).max()) + 2 * self.ridge
@@ -176,33 +199,100 @@ class _State:
 
 
 def _minimise(problem: _Problem, tolerance: float) -> tuple[Tensor, int, float]:
-    step = 1.0 / problem.smoothness()
-    state = _State.at(problem, problem.first)
-    for iteration in range(MAX_ITERATIONS + 1):
+    """The optimum; small problems that the first attempt leaves unsolved get a better start."""
+    state, iterations, optimality = _descend(problem, problem.first, tolerance, FIRST_ITERATIONS)
+    if optimality > tolerance:
+        start = state.weight
+        if start.numel() <= SMALL_PROBLEM:
+            start = _smoothed_optimum(problem, start)
+        state, more, optimality = _descend(problem, start, tolerance, MAX_ITERATIONS)
+        iterations += more
+    return state.weight, iterations, optimality
+
+
+def _descend(
+    problem: _Problem, start: Tensor, tolerance: float, limit: int
+) -> tuple[_State, int, float]:
+    """Semi-smooth Newton from a start: where it came to, its iterations, its optimality error."""
+    state = _State.at(problem, start)
+    for iteration in range(limit + 1):
         weight, probabilities = state.weight, state.logits.softmax(dim=1)
         gradient = problem.gradient(weight, probabilities)
         optimality = float((weight - _shrink(weight - gradient, problem.l1)).abs().max())
-        if optimality <= tolerance or iteration == MAX_ITERATIONS:
+        if optimality <= tolerance or iteration == limit:
             break
-        target, signs = _newton_target(problem, weight, gradient, probabilities, step)
+        target, signs = _newton_target(problem, weight, gradient, probabilities)
         moved = _line_search(problem, state, gradient, target, signs)
         if moved is None:
+            step = 1.0 / problem.smoothness()
             moved = _State.at(problem, _shrink(weight - step * gradient, step * problem.l1))
         state = moved
-    return state.weight, iteration, optimality
+    return state, iteration, optimality
+
+
+def _smoothed_optimum(problem: _Problem, weight: Tensor) -> Tensor:
+    """Near the optimum, by Newton steps on sqrt(w^2 + e^2) in place of |w|, for ever smaller e.
+
+    With a weak ridge and correlated scores, many weights change between zero and not zero on the way,
+    which the semi-smooth steps sort out a few at a time. The smooth path has no such corners, but its
+    systems are so unequal that they want the whole Hessian, hence small problems only.
+    """
+    for width in SMOOTH_WIDTHS:
+        for _ in range(SMOOTH_STEPS):
+            probabilities = (problem.x @ weight.T).softmax(dim=1)
+            soft = (weight.square() + width**2).sqrt()
+            slope = problem.gradient(weight, probabilities) + problem.l1 * weight / soft
+            hessian = problem.hessian(probabilities)
+            hessian.diagonal().add_((problem.l1 * width**2 / soft**3).flatten())
+            factor = torch.linalg.cholesky(hessian)
+            move = -torch.cholesky_solve(slope.reshape(-1, 1), factor).view_as(weight)
+            decrease = -float((slope * move).sum())
+            if decrease < SMOOTH_TOLERANCE:
+                break
+            weight = _smooth_line_search(problem, weight, move, width, decrease)
+    probabilities = (problem.x @ weight.T).softmax(dim=1)
+    free, _ = _free_weights(problem, weight, problem.gradient(weight, probabilities), probabilities)
+    return torch.where(free, weight, 0.0)
+
+
+def _smooth_line_search(
+    problem: _Problem, weight: Tensor, move: Tensor, width: float, decrease: float
+) -> Tensor:
+    def value(at: Tensor) -> float:
+        smooth = (problem.l1 * (at.square() + width**2).sqrt()).sum()
+        return float(
+            problem.logits_loss(problem.x @ at.T)
+            + problem.ridge * (at - problem.first).square().sum()
+            + smooth
+        )
+
+    before = value(weight)
+    for halving in range(MAX_HALVINGS):
+        length = 0.5**halving
+        if value(weight + length * move) <= before - SUFFICIENT * length * decrease:
+            return weight + length * move
+    return weight
+
+
+def _free_weights(
+    problem: _Problem, weight: Tensor, gradient: Tensor, probabilities: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Which weights a proximal step, scaled by the Hessian's diagonal, leaves nonzero; their signs."""
+    step = 1.0 / problem.diagonal(probabilities)
+    forward = weight - step * gradient
+    free = (forward.abs() > step * problem.l1) | (problem.l1 == 0)
+    return free, forward.sign() * free
 
 
 def _newton_target(
-    problem: _Problem, weight: Tensor, gradient: Tensor, probabilities: Tensor, step: float
+    problem: _Problem, weight: Tensor, gradient: Tensor, probabilities: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Where Newton's method would go from a weight (C, m), and the signs expected there.
 
     Weights that a proximal step sets to zero go to zero; the others solve the linearised optimality
     conditions with the signs that the proximal step gives them.
     """
-    forward = weight - step * gradient
-    free = (forward.abs() > step * problem.l1) | (problem.l1 == 0)
-    signs = forward.sign() * free
+    free, signs = _free_weights(problem, weight, gradient, probabilities)
     to_zero = torch.where(free, 0.0, -weight)
     right = -(gradient + problem.l1 * signs)
     if bool(to_zero.any()):

@@ -106,7 +106,8 @@ class ProjectionReport:
         lines = [
             f"{len(self.prototypes)} prototypes projected: similarity to the nearest patch "
             f"{self.mean_nearest:.3f} on average, {self.worst_nearest:.3f} at worst "
-            f"(prototype {worst.index}, {class_names[worst.class_number]}, level {worst.level}); {second} took a second choice"
+            f"(prototype {worst.index}, {class_names[worst.class_number]}, level {worst.level}); "
+            f"{second} took a second choice"
         ]
         far = [p.index for p in self.prototypes if p.nearest < HEALTHY_SIMILARITY]
         if self.cosine and far:

@@ -343,16 +343,7 @@ class Trainer:
         result = fit_head(scores, labels, classes, first, self.config.head_fit)
         with torch.no_grad():
             self.model.head.weight.copy_(result.weight)
-        for finding in prototype_health(
-            prototypes.vectors.detach().cpu(),
-            classes,
-            prototypes.levels.cpu(),
-            self.config.model.similarity.kind,
-            result.weight,
-            scores,
-            class_names=self.config.data.classes,
-        ):
-            warnings.warn(finding.message, stacklevel=2)
+        self._warn_of_unhealthy(result.weight, scores)
         validated = self._validate()
         projected = stage.number > 0 and self.plan[stage.number - 1].step.step == "project"
         best = projected and self._offer(validated, f"stage {stage.number + 1}, ")
@@ -538,6 +529,24 @@ class Trainer:
             f"the loss is not finite ({shown}) in the batch of {names}{more}; check these images or "
             f"lower train.schedule's learning rates; the last good checkpoint is kept in {self.folder.path}"
         )
+
+    def _warn_of_unhealthy(self, weight: Tensor, scores: Tensor) -> None:
+        """Name dead and duplicate prototypes, one line for each kind."""
+        prototypes = self.model.prototypes
+        assert prototypes is not None
+        findings = prototype_health(
+            prototypes.vectors.detach().cpu(),
+            prototypes.classes.cpu(),
+            prototypes.levels.cpu(),
+            self.config.model.similarity.kind,
+            weight,
+            scores,
+            class_names=self.config.data.classes,
+        )
+        for kind in ("duplicate", "dead"):
+            messages = [finding.message for finding in findings if finding.kind == kind]
+            if messages and self.fabric.is_global_zero:
+                warnings.warn("; ".join(messages), stacklevel=2)
 
     def _provenance(self) -> dict[str, Any]:
         if self.backbone_from is None:

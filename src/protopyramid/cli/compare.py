@@ -1,0 +1,54 @@
+"""`protopyramid compare`: several runs side by side."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from protopyramid.cli.evaluate import new_table, terminal
+
+
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders; the first is the reference."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="MANIFEST", help="One manifest for all; else that of each training."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of intervals and test.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+) -> None:
+    """Compare runs: AUROC with intervals and a paired test, and where their maps activate."""
+    from protopyramid.cli.console import progress, say
+    from protopyramid.errors import UserError
+
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file; give a folder to write to")
+    if len({path.resolve() for path in runs}) < len(runs):
+        raise UserError(f"{runs[0]}: a run is named twice; name each once")
+    from protopyramid.evaluation.comparison import auroc_table, localisation_table
+    from protopyramid.evaluation.comparison import compare as compare_runs
+    from protopyramid.explain.saliency import METHODS
+    from protopyramid.run import load_run
+
+    loaded = [load_run(path) for path in runs]
+    with progress("compare") as update:
+        result = compare_runs(
+            loaded, data, split, bootstrap, seed, methods=METHODS, progress=update
+        )
+    _show(*auroc_table(result))
+    if result.localisation:
+        _show(*localisation_table(result))
+    for path in result.write(out):
+        say(str(path))
+
+
+def _show(header: list[str], rows: list[list[str]]) -> None:
+    table = new_table(*header)
+    for row in rows:
+        table.add_row(*row)
+    terminal().print(table)

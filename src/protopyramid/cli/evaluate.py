@@ -1,0 +1,135 @@
+"""`protopyramid evaluate`: the figures of a run on a split."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+LOG_WIDTH = 132
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="MANIFEST", help="The manifest; else the one of training."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of the intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also on images of training; marked as leaked.")
+    ] = False,
+) -> None:
+    """Evaluate a run: AUROC, calibration, and where its prototypes activate."""
+    from protopyramid.cli.console import progress, say
+    from protopyramid.evaluation.evaluate import evaluate_run
+    from protopyramid.run import load_run
+
+    loaded = load_run(run)
+    with progress("evaluate") as update:
+        result = evaluate_run(loaded, data, split, force, bootstrap, seed, update)
+    show(result)
+    say(str(loaded.folder / f"evaluation/{split}.json"))
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """The figures as tables on the terminal."""
+    console = terminal()
+    leaked = " LEAKED: the run was trained on some of these images." if result["leaked"] else ""
+    console.print(
+        f"{result['system']}, split {result['split']}: {result['n']} images of "
+        f"{result['patients']} patients.{leaked}",
+    )
+    console.print(_classes(result))
+    if result["activation_area"]["per_level"]:
+        console.print(_levels(result))
+    for line in _lines(result):
+        console.print(line)
+
+
+def _classes(result: Mapping[str, Any]) -> Any:
+    from protopyramid.evaluation.comparison import number
+
+    auroc, fine = result["auroc"], result["activation_precision"]["fine"]
+    lesion, sources = result["activation_precision"]["lesion"], result["prototype_peak_inside"]
+    table = new_table("class", "n", "AUROC", "sens.", "spec.", "fine", "lesion", "peaks")
+    for name in result["classes"]:
+        table.add_row(
+            name,
+            str(result["per_class_n"][name]),
+            number(auroc["per_class"].get(name), auroc["ci95_per_class"].get(name)),
+            number(result["sensitivity"][name]),
+            number(result["specificity"][name]),
+            number(fine["per_class"][name]),
+            number(lesion["per_class"][name]),
+            number(sources["per_class"][name]),
+        )
+    table.add_section()
+    means = [number(fine["mean"]), number(lesion["mean"]), number(sources["mean"])]
+    table.add_row("mean", str(result["n"]), number(auroc["mean"], auroc["ci95"]), "", "", *means)
+    chance = [number(fine["chance"]), number(lesion["chance"]), number(sources["chance"])]
+    table.add_row("chance", "", ".500", "", "", *chance)
+    return table
+
+
+def _levels(result: Mapping[str, Any]) -> Any:
+    from protopyramid.evaluation.comparison import number
+
+    table = new_table("level", "fine", "lesion", "area")
+    precision = result["activation_precision"]
+    for level, area in result["activation_area"]["per_level"].items():
+        fine, lesion = (precision[scale]["per_level"][level] for scale in ("fine", "lesion"))
+        table.add_row(level, number(fine), number(lesion), number(area))
+    return table
+
+
+def terminal() -> Any:
+    """The terminal, or a log wide enough for the tables."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else LOG_WIDTH
+    return Console(width=width, highlight=False, markup=False, soft_wrap=False)
+
+
+def new_table(first: str, *others: str) -> Any:
+    """A table whose columns after the first are numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _lines(result: Mapping[str, Any]) -> list[str]:
+    from protopyramid.evaluation.comparison import number
+
+    together = result["auroc"]["with_negative"]
+    lines = [
+        f"accuracy {number(result['accuracy'], result['accuracy_ci95'])}, "
+        f"AUROC of all classes {number(together['mean'], together['ci95'])}, "
+        f"calibration error {number(result['calibration']['ece'])}"
+    ]
+    for unit in ("lesion", "patient"):
+        grouped = result[f"per_{unit}"]
+        if grouped is not None:
+            auroc = number(grouped["auroc"]["mean"], grouped["auroc"]["ci95"])
+            lines.append(f"per {unit} (views averaged, n = {grouped['n']}): AUROC {auroc}")
+    health = result["health"]
+    if health is not None:
+        lines.append(
+            f"{health['prototypes']} prototypes: {len(health['duplicates'])} duplicates, "
+            f"{len(health['unused'])} never matter here, "
+            f"{len(health['own_weight_not_positive'])} speak against their own class, "
+            f"{len(health['stronger_for_another_class'])} speak most for another"
+        )
+        lines.append(
+            "fine, lesion: activation precision; peaks: prototypes whose own peak is inside the "
+            "annotation; area: share of an image above half maximum"
+        )
+    return lines

@@ -1,0 +1,170 @@
+"""Which images are evaluated, and whether the run has seen them in training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from protopyramid.data.images import content_hash, read_image
+from protopyramid.data.manifest import SPLITS, Manifest, Sample, read_manifest
+from protopyramid.errors import UserError
+
+if TYPE_CHECKING:
+    from protopyramid.run import Run
+
+WORKERS = 4
+LESION_COLUMNS = ("lesion_id", "lesion")
+ABNORMALITY_COLUMNS = ("abnormality_id", "abnormality id", "abnormality")
+
+
+@dataclass(frozen=True)
+class EvaluatedSplit:
+    """The rows that a run is evaluated on: samples, their content hashes, and what was noticed."""
+
+    name: str
+    manifest: Manifest
+    samples: tuple[Sample, ...]
+    hashes: tuple[str, ...]
+    leaked: bool
+    warnings: tuple[str, ...]
+
+
+def training_manifest(run: Run) -> Path | None:
+    """The manifest that the run was trained on, as far as it is still there."""
+    remembered = run.folder.read_json("data.json").get("manifest_path")
+    if not remembered:
+        return None
+    path = Path(run.folder.path, remembered)  # relative to the run; an absolute path stays itself
+    return path.resolve() if path.is_file() else None
+
+
+def find_manifest(run: Run, given: str | Path | None) -> Path:
+    """The manifest to evaluate on: the one given, else the one of training."""
+    if given is not None:
+        return Path(given)
+    path = training_manifest(run)
+    if path is None:
+        named = run.folder.read_json("data.json").get("manifest", "its manifest")
+        raise UserError(
+            f"{run.folder.path}: {named}, on which it was trained, is gone; "
+            "say which manifest to use with --data MANIFEST"
+        )
+    return path
+
+
+def evaluated_split(
+    run: Run, given: str | Path | None, split: str, force: bool = False
+) -> EvaluatedSplit:
+    """The rows of a split; refused when the run has trained on any of them, unless forced."""
+    path = find_manifest(run, given)
+    manifest = read_manifest(path)
+    splits = run.folder.read_json("data.json").get("splits", {})
+    samples = split_samples(manifest, split, splits)
+    _check_labels(path, samples, run.config.data.classes)
+    hashes = hash_images(samples)
+    leaks = find_leaks(hashes, splits, split)
+    if leaks and not force:
+        first = samples[leaks[0]]
+        raise UserError(
+            f"{path}: {len(leaks)} of the {len(samples)} images of split {split} were used in the "
+            f"training of {run.folder.path}, first {first.name!r} (row {first.row}); evaluate on "
+            "images it has not seen, or --force a result that is marked as leaked"
+        )
+    return EvaluatedSplit(
+        split,
+        manifest,
+        samples,
+        tuple(hashes),
+        bool(leaks),
+        tuple(_patient_warnings(manifest, samples, splits, split)),
+    )
+
+
+def split_samples(
+    manifest: Manifest, split: str, splits: Mapping[str, Mapping[str, str]]
+) -> tuple[Sample, ...]:
+    """The samples of a split, where validation may be a part of train that training held out.
+
+    splits: {split: {name: content hash}} of data.json.
+    """
+    if split not in SPLITS:
+        raise UserError(f'no split "{split}"; the splits are {", ".join(SPLITS)}')
+    rows = manifest.split(split)
+    if not manifest.split("validation"):
+        held_out = splits.get("validation", {})
+        if split == "validation":
+            rows = tuple(each for each in manifest.split("train") if each.name in held_out)
+        elif split == "train":
+            rows = tuple(each for each in rows if each.name not in held_out)
+    if not rows:
+        found = ", ".join(dict.fromkeys(sample.split for sample in manifest.samples))
+        raise UserError(
+            f"{manifest.path}: no row has split {split}, only {found}; choose one with --split"
+        )
+    return rows
+
+
+def hash_images(samples: Sequence[Sample]) -> list[str]:
+    """The content hashes of the samples' images."""
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return list(pool.map(lambda sample: content_hash(read_image(sample.image)), samples))
+
+
+def find_leaks(
+    hashes: Sequence[str], splits: Mapping[str, Mapping[str, str]], split: str
+) -> list[int]:
+    """Indices of images that the run learned from, or was chosen on when another split is judged."""
+    used = set(splits.get("train", {}).values())
+    if split != "validation":
+        used |= set(splits.get("validation", {}).values())
+    return [index for index, found in enumerate(hashes) if found in used]
+
+
+def patients(samples: Sequence[Sample]) -> list[str]:
+    """What the samples are grouped by: patient, or the image itself where none is given."""
+    return [sample.patient for sample in samples]
+
+
+def lesions(samples: Sequence[Sample]) -> list[str] | None:
+    """The lesion of each sample, by a lesion column, or patient, side and abnormality; else None."""
+    columns = set(samples[0].extra) if samples else set()
+    for name in LESION_COLUMNS:
+        if name in columns:
+            return [f"{each.patient}/{each.extra[name] or each.name}" for each in samples]
+    abnormality = next((name for name in ABNORMALITY_COLUMNS if name in columns), None)
+    if abnormality is None or "laterality" not in columns:
+        return None
+    return [
+        f"{each.patient}/{each.extra['laterality']}/{each.extra[abnormality]}" for each in samples
+    ]
+
+
+def _check_labels(path: Path, samples: Sequence[Sample], classes: Sequence[str]) -> None:
+    unknown = [sample for sample in samples if sample.label not in classes]
+    if unknown:
+        first = unknown[0]
+        raise UserError(
+            f"{path}: {len(unknown)} rows of split {first.split} have labels that the run does not "
+            f"know, first {first.label!r} on row {first.row}; its classes are {', '.join(classes)}"
+        )
+
+
+def _patient_warnings(
+    manifest: Manifest, samples: Sequence[Sample], splits: Mapping[str, Any], split: str
+) -> list[str]:
+    """Patients with images on both sides: not the same image, but not independent either."""
+    trained = splits.get("train", {})
+    known = {each.patient_id for each in manifest.samples if each.name in trained}
+    shared = sorted({each.patient_id for each in samples} & known - {""})
+    found = []
+    if shared and split != "train":
+        found.append(
+            f"{len(shared)} patients of split {split} are also in train, first {shared[0]!r}; "
+            "the figures are too good"
+        )
+    if split == "validation":
+        found.append("the model was chosen on this split; the figures are too good")
+    return found

@@ -1,0 +1,278 @@
+"""Backbone weights: names, shapes, damaged and hostile files, downloads."""
+
+import hashlib
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from protopyramid.errors import UserError
+from protopyramid.model.backbones import VGG16
+from protopyramid.model.weights import (
+    Published,
+    fetch_published,
+    load_backbone_weights,
+    read_tensors,
+    start_backbone,
+)
+
+IMAGENET = Path(__file__).parents[3] / "shared" / "weights" / "vgg16_imagenet_features.safetensors"
+
+
+@pytest.fixture
+def source() -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    return {name: x.clone() for name, x in VGG16(width=0.0625).state_dict().items()}
+
+
+@pytest.fixture
+def backbone() -> VGG16:
+    torch.manual_seed(1)
+    return VGG16(width=0.0625)
+
+
+def write(path: Path, tensors: dict[str, torch.Tensor]) -> Path:
+    if path.suffix == ".safetensors":
+        save_file(tensors, path)
+    else:
+        torch.save(tensors, path)
+    return path
+
+
+def same(backbone: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(x, tensors[name]) for name, x in backbone.state_dict().items())
+
+
+@pytest.fixture
+def unchanged(backbone):
+    """Checks at the end of a test that nothing was loaded, not even in part."""
+    before = {name: x.clone() for name, x in backbone.state_dict().items()}
+    yield
+    assert same(backbone, before)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth", ".pt"])
+@pytest.mark.parametrize(
+    "rename",
+    [
+        lambda name: name,
+        lambda name: name.removeprefix("features."),
+        lambda name: f"module.{name}",
+        lambda name: f"module.{name.removeprefix('features.')}",
+        lambda name: f"model.backbone.{name}",
+    ],
+    ids=["torchvision", "bare", "module", "module-bare", "nested"],
+)
+def test_every_way_of_naming_loads(tmp_path, source, backbone, suffix, rename):
+    path = write(tmp_path / f"w{suffix}", {rename(name): x for name, x in source.items()})
+    report = load_backbone_weights(backbone, path)
+    assert same(backbone, source)
+    assert report.matched == tuple(source)
+    assert report.ignored == ()
+    assert str(report) == "26 tensors matched"
+
+
+@pytest.mark.parametrize("key", ["state_dict", "model"])
+def test_a_checkpoint_that_wraps_its_state_dict_loads(tmp_path, source, backbone, key):
+    path = tmp_path / "w.pth"
+    torch.save({key: source, "epoch": 3}, path)
+    load_backbone_weights(backbone, path)
+    assert same(backbone, source)
+
+
+def test_a_classifier_is_left_out_and_reported(tmp_path, source, backbone):
+    extra = {"classifier.0.weight": torch.zeros(2, 2), "classifier.0.bias": torch.zeros(2)}
+    report = load_backbone_weights(backbone, write(tmp_path / "w.pth", {**source, **extra}))
+    assert same(backbone, source)
+    assert report.ignored == ("classifier.0.bias", "classifier.0.weight")
+    assert str(report) == "26 tensors matched, 2 not needed"
+
+
+def test_batch_norm_weights_load_with_and_without_their_counters(tmp_path):
+    torch.manual_seed(0)
+    source = VGG16(width=0.0625, batch_norm=True).state_dict()
+    for name, x in source.items():
+        if name.endswith("running_mean"):
+            x.normal_()
+    plain = {name: x for name, x in source.items() if not name.endswith("num_batches_tracked")}
+    for number, tensors in enumerate((source, plain)):
+        backbone = VGG16(width=0.0625, batch_norm=True)
+        load_backbone_weights(backbone, write(tmp_path / f"{number}.pth", tensors))
+        assert same(backbone, source)
+
+
+def test_the_type_of_the_backbone_is_kept(tmp_path, source, backbone):
+    path = write(tmp_path / "w.safetensors", source)
+    load_backbone_weights(backbone.double(), path)
+    assert {x.dtype for x in backbone.state_dict().values()} == {torch.float64}
+
+
+def test_a_missing_tensor_is_named(tmp_path, source, backbone, unchanged):
+    del source["features.28.bias"]
+    with pytest.raises(UserError, match=r"w\.pth.*features\.28\.bias is missing"):
+        load_backbone_weights(backbone, write(tmp_path / "w.pth", source))
+
+
+def test_a_tensor_of_another_shape_is_named_with_both_shapes(tmp_path, source, backbone, unchanged):
+    source["features.28.weight"] = torch.zeros(3, 3)
+    with pytest.raises(
+        UserError, match=r"features\.28\.weight is \(3, 3\), expected \(32, 32, 3, 3\)"
+    ):
+        load_backbone_weights(backbone, write(tmp_path / "w.pth", source))
+
+
+def test_a_tensor_without_a_place_is_named(tmp_path, source, backbone, unchanged):
+    source["features.99.weight"] = torch.zeros(3)
+    with pytest.raises(UserError, match=r"features\.99\.weight has no place"):
+        load_backbone_weights(backbone, write(tmp_path / "w.pth", source))
+
+
+def test_many_problems_are_counted_and_the_message_is_one_line(tmp_path, backbone, unchanged):
+    wide = VGG16(width=0.125).state_dict()
+    with pytest.raises(UserError, match=r"and 23 more; check .*width") as caught:
+        load_backbone_weights(backbone, write(tmp_path / "w.safetensors", wide))
+    assert "\n" not in str(caught.value)
+
+
+def test_plain_weights_do_not_load_into_batch_norm_or_the_reverse(tmp_path, source, backbone):
+    with pytest.raises(UserError, match="batch_norm"):
+        load_backbone_weights(
+            VGG16(width=0.0625, batch_norm=True), write(tmp_path / "w.pth", source)
+        )
+    normed = VGG16(width=0.0625, batch_norm=True).state_dict()
+    with pytest.raises(UserError, match="batch_norm"):
+        load_backbone_weights(backbone, write(tmp_path / "n.pth", normed))
+
+
+class Trap:
+    """Unpickling it would create a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+@pytest.mark.parametrize("writer", [torch.save, "pickle"])
+def test_a_pickled_object_is_refused_and_not_executed(tmp_path, backbone, unchanged, writer):
+    sprung, path = tmp_path / "sprung", tmp_path / "w.pth"
+    content = {"features.0.weight": Trap(sprung)}
+    if writer == "pickle":
+        path.write_bytes(pickle.dumps(content, protocol=2))
+    else:
+        writer(content, path)
+    with pytest.raises(UserError, match=r"w\.pth.*(refused|cannot be read)") as caught:
+        load_backbone_weights(backbone, path)
+    assert not sprung.exists()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_trap_of_the_test_above_works(tmp_path):
+    """Otherwise its silence would mean nothing."""
+    sprung = tmp_path / "sprung"
+    pickle.loads(pickle.dumps(Trap(sprung)))
+    assert sprung.exists()
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+@pytest.mark.parametrize("damage", ["truncated", "noise", "empty"])
+def test_a_damaged_file_is_refused_in_one_line(
+    tmp_path, source, backbone, unchanged, suffix, damage
+):
+    path = write(tmp_path / f"w{suffix}", source)
+    whole = path.read_bytes()
+    path.write_bytes(
+        {"truncated": whole[: len(whole) // 2], "noise": b"\x07" * 99, "empty": b""}[damage]
+    )
+    with pytest.raises(UserError, match=rf"w\{suffix}") as caught:
+        load_backbone_weights(backbone, path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["nowhere.pth", "."])
+def test_a_missing_file_is_refused(tmp_path, path):
+    with pytest.raises(UserError, match="no such file"):
+        read_tensors(tmp_path / path)
+
+
+@pytest.mark.parametrize("content", [{}, [1, 2], {"epoch": 3}, torch.zeros(3)])
+def test_a_file_without_a_table_of_tensors_is_refused(tmp_path, content):
+    path = tmp_path / "w.pth"
+    torch.save(content, path)
+    with pytest.raises(UserError, match="no table of tensors"):
+        read_tensors(path)
+
+
+@pytest.fixture
+def published(tmp_path, source) -> Published:
+    """A published file, on a disk instead of the network."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    path = write(folder / "vgg16-test.pth", source)
+    return Published(path.as_uri(), hashlib.sha256(path.read_bytes()).hexdigest()[:8])
+
+
+def test_a_published_file_is_downloaded_once(tmp_path, published, source, backbone):
+    cache = tmp_path / "a" / "cache"
+    path = fetch_published(published, cache)
+    assert path == cache / "vgg16-test.pth"
+    load_backbone_weights(backbone, path)
+    assert same(backbone, source)
+    (tmp_path / "site" / "vgg16-test.pth").unlink()  # the second time, nothing is fetched
+    assert fetch_published(published, cache) == path
+    assert [file.name for file in cache.iterdir()] == ["vgg16-test.pth"]
+
+
+def test_a_download_with_the_wrong_hash_is_refused_and_leaves_nothing(tmp_path, published):
+    cache = tmp_path / "cache"
+    with pytest.raises(UserError, match=r"vgg16-test\.pth.*damaged"):
+        fetch_published(published._replace(digest="00000000"), cache)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path, published):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "vgg16-test.pth").write_bytes(b"half a fi")
+    path = fetch_published(published, cache)
+    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(published.digest)
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_a_failed_download_says_so_and_leaves_nothing(tmp_path):
+    cache = tmp_path / "cache"
+    gone = Published((tmp_path / "gone.pth").as_uri(), "00")
+    with pytest.raises(UserError, match=r"cannot be downloaded.*model\.backbone\.weights"):
+        fetch_published(gone, cache)
+    assert list(cache.iterdir()) == []
+
+
+def test_start_backbone_takes_nothing_or_a_file(tmp_path, source, backbone):
+    before = {name: x.clone() for name, x in backbone.state_dict().items()}
+    assert start_backbone(backbone, "") is None
+    assert same(backbone, before)
+    report = start_backbone(backbone, str(write(tmp_path / "w.safetensors", source)))
+    assert len(report.matched) == 26
+    assert same(backbone, source)
+
+
+def test_start_backbone_takes_imagenet_from_the_published_file(
+    monkeypatch, tmp_path, source, backbone
+):
+    path = write(tmp_path / "w.pth", source)
+    monkeypatch.setattr("protopyramid.model.weights.fetch_published", lambda: path)
+    start_backbone(backbone, "imagenet")
+    assert same(backbone, source)
+
+
+@pytest.mark.skipif(not IMAGENET.is_file(), reason="the ImageNet weights are not at hand")
+def test_the_imagenet_weights_match_every_tensor():
+    backbone = VGG16()
+    report = load_backbone_weights(backbone, IMAGENET)
+    assert len(report.matched) == 26
+    assert report.ignored == ()
+    # The first filter of torchvision's vgg16, IMAGENET1K_V1.
+    assert backbone.features[0].weight[0, 0, 0, 0].item() == pytest.approx(-0.5537, abs=1e-4)
