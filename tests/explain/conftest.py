@@ -57,7 +57,10 @@ def write_run(path: Path, manifest: Manifest, preset: str, settings: dict[str, o
             number = next(i for i, s in enumerate(samples) if s.label == classes[owner])
             seen = next(evidence_batches(model, store, [number]))
             z = model.pyramid(
-                (seen.loaded.images.expand(-1, 3, -1, -1) - torch.tensor(config.data.mean)[:, None, None])
+                (
+                    seen.loaded.images.expand(-1, 3, -1, -1)
+                    - torch.tensor(config.data.mean)[:, None, None]
+                )
                 / torch.tensor(config.data.std)[:, None, None]
             )[level]
             row, col = z.shape[-2] // 2, index % z.shape[-1]

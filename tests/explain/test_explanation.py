@@ -116,7 +116,9 @@ def test_cases_follow_the_prototypes_when_they_change(run: Run) -> None:
     np.testing.assert_allclose(after, -before, atol=1e-5)
 
 
-@pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
+@pytest.mark.parametrize(
+    ("suffix", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
+)
 def test_figures_are_written_by_suffix(
     run: Run, lesion: Path, tmp_path: Path, suffix: str, magic: bytes
 ) -> None:

@@ -1,17 +1,20 @@
 """`protopyramid compare`: several runs side by side."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protopyramid.cli.evaluate import new_table, terminal
 
+if TYPE_CHECKING:
+    from protopyramid.run import Run
+
 
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders; the first is the reference."),
+        typer.Argument(metavar="RUN", help="Run folders; the first is the reference."),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")],
     data: Annotated[
@@ -21,6 +24,7 @@ def compare(
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of intervals and test.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+    figures: Annotated[bool, typer.Option(help="Draw what each run looks at.")] = True,
 ) -> None:
     """Compare runs: AUROC with intervals and a paired test, and where their maps activate."""
     from protopyramid.cli.console import progress, say
@@ -43,8 +47,27 @@ def compare(
     _show(*auroc_table(result))
     if result.localisation:
         _show(*localisation_table(result))
-    for path in result.write(out):
+    written = result.write(out)
+    if figures:
+        written += _figures(loaded, result.digest, data, split, out)
+    for path in written:
         say(str(path))
+
+
+def _figures(
+    runs: "list[Run]", digest: str, data: Path | None, split: str, out: Path
+) -> list[Path]:
+    """The paper's comparison figure and teaser, as far as the images are at hand."""
+    from protopyramid.evaluation.comparison import same_images
+    from protopyramid.explain.comparison import write_comparison, write_teaser
+
+    chosen = same_images(runs[0], digest, data, split)
+    if chosen is None:
+        return []
+    written = [write_comparison(runs, chosen.samples, out / "comparison.png")]
+    if any(run.model.prototypes is not None for run in runs):
+        written.append(write_teaser(runs, chosen.samples, out / "teaser.png"))
+    return written
 
 
 def _show(header: list[str], rows: list[list[str]]) -> None:

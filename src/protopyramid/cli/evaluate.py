@@ -99,7 +99,7 @@ def new_table(first: str, *others: str) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     table.add_column(first, overflow="fold")
     for name in others:
         table.add_column(name, justify="right")

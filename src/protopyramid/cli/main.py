@@ -18,7 +18,7 @@ from typing import Annotated, TextIO
 import typer
 
 from protopyramid import __version__
-from protopyramid.cli import compare, data, evaluate, predict, presets, train
+from protopyramid.cli import compare, data, evaluate, explain, predict, presets, prototypes, train
 from protopyramid.cli.help import Help, help_unless_command
 from protopyramid.errors import UserError
 
@@ -49,6 +49,8 @@ app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(compare.compare)
+app.command()(explain.explain)
+app.command()(prototypes.prototypes)
 
 
 def _version(wanted: bool) -> None:

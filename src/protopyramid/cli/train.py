@@ -1,5 +1,6 @@
 """`protopyramid train`: train a model."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ def train(
     from protopyramid.config import load_config
     from protopyramid.config.loading import parse_assignments
     from protopyramid.training.engine import train_run
+    from protopyramid.training.processes import ErrorElsewhere, is_first_process
     from protopyramid.training.signals import Stopped
 
     config = load_config(preset, parse_assignments(set_ or []))
@@ -39,9 +41,23 @@ def train(
             accelerator=accelerator,
             resume=resume,
         )
+    except ErrorElsewhere:
+        raise typer.Exit(0) from None
     except Stopped as stopped:
-        words = [word for word in sys.argv[1:] if word != "--resume"]
-        command = shlex.join(["protopyramid", *words, "--resume"])
-        typer.echo(f"{stopped}; everything is saved. Go on with: {command}", err=True)
+        if not is_first_process():
+            raise typer.Exit(0) from None
+        typer.echo(f"{stopped}; everything is saved. Go on with: {resume_command()}", err=True)
         raise typer.Exit(stopped.code) from stopped
-    typer.echo(out)
+    if is_first_process():
+        typer.echo(out)
+
+
+def resume_command() -> str:
+    """The command that goes on with this one."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    start = ["protopyramid"]
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        local, world = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+        nodes = ["--nnodes", str(world // local)] if world > local else []
+        start = ["torchrun", *nodes, "--nproc-per-node", str(local), "-m", "protopyramid"]
+    return shlex.join([*start, *words, "--resume"])

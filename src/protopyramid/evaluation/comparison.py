@@ -65,6 +65,7 @@ class Comparison:
     """`rows`, one a run: AUROC and the test against the first; `localisation`, one a method."""
 
     split: str
+    digest: str
     n: int
     patients: int
     classes: tuple[str, ...]
@@ -144,7 +145,7 @@ def compare(
     localisation = [_run_localisation(each) for each in found]
     for run, each in zip(runs, found, strict=True):
         if run.model.prototypes is None and methods:
-            chosen = _same_images(run, each, manifest_path, split)
+            chosen = same_images(run, first.figures["rows"], manifest_path, split)
             localisation += [
                 saliency_row(run, f"{each.name}, {label}", method, chosen, bootstrap, seed)
                 for label, method in methods.items()
@@ -152,6 +153,7 @@ def compare(
             ]
     return Comparison(
         split,
+        first.figures["rows"],
         len(labels),
         len(set(first.patients)),
         tuple(first.figures["auroc"]["per_class"]),
@@ -272,19 +274,19 @@ def _run_localisation(each: Evaluated) -> Row:
     }
 
 
-def _same_images(
-    run: Run, each: Evaluated, manifest_path: str | Path | None, split: str
+def same_images(
+    run: Run, digest: str, manifest_path: str | Path | None, split: str
 ) -> EvaluatedSplit | None:
-    """The images that a stored evaluation is of, if they are still at hand."""
+    """The images that a stored evaluation is of (its `rows`), if they are at hand; else a warning."""
     try:
         chosen = evaluated_split(run, manifest_path, split)
     except UserError as error:
         reason = str(error)
     else:
-        if rows_digest(chosen) == each.figures["rows"]:
+        if rows_digest(chosen) == digest:
             return chosen
         reason = "the manifest of training holds other images; give --data MANIFEST"
-    warnings.warn(f"{each.name}: no saliency maps in the comparison: {reason}", stacklevel=3)
+    warnings.warn(f"{run.folder.path}: its images cannot be shown: {reason}", stacklevel=3)
     return None
 
 

@@ -60,6 +60,7 @@ def evaluate_run(
     bootstrap: int = RESAMPLES,
     seed: int = 0,
     progress: Progress | None = None,
+    pictures: bool = True,
 ) -> dict[str, Any]:
     """Evaluate a run on a split and write evaluation/SPLIT.json, .csv and the plots.
 
@@ -74,8 +75,9 @@ def evaluate_run(
     run.folder.write_text(
         f"evaluation/{split}.csv", rows_csv(run, chosen, probabilities, found.localisation)
     )
-    for name, picture in plots.draw_all(result, probabilities, labels).items():
-        run.folder.write_bytes(f"evaluation/{split}-{name}.png", picture)
+    if pictures:
+        for name, picture in plots.draw_all(result, probabilities, labels).items():
+            run.folder.write_bytes(f"evaluation/{split}-{name}.png", picture)
     _write_thresholds(run, split, found)
     # The figures last: where they are, all else is.
     run.folder.write_json(f"evaluation/{split}.json", result)
@@ -172,7 +174,7 @@ def figures(
         "specificity": dict(zip(classes, metrics.specificities(counts), strict=True)),
         "calibration": {"ece": metrics.expected_calibration_error(curve), "reliability": curve},
         **summarise(found.localisation, labels, levels, classes, weights),
-        "prototype_peak_inside": source_peaks(run),
+        "prototype_peak_inside": source_peaks(run, chosen.manifest),
         "health": prototype_health(run, found.logits, found.scores),
         "per_lesion": grouped_figures(run, probabilities, labels, of_lesion, groups, resampling),
         "per_patient": grouped_figures(run, probabilities, labels, groups, groups, resampling),

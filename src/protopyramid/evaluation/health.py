@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from protopyramid.data.images import content_hash, read_image
-from protopyramid.data.manifest import Sample, read_manifest
+from protopyramid.data.manifest import Manifest, Sample, read_manifest
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
+from protopyramid.evaluation.localisation import places
 from protopyramid.evaluation.split import training_manifest
 from protopyramid.model.activation import activation_maps
 from protopyramid.model.inference import evidence_batches
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from protopyramid.run import Run
 
 SAME = 0.99  # cosine from which two prototypes of a class and level count as one
+NEAR = 0.1  # and the same for distances, as a share of the median distance
 MATTERS = 3  # a prototype is used where it is among so many greatest contributions
 
 
@@ -30,7 +32,7 @@ def prototype_health(run: Run, logits: Tensor, scores: Tensor) -> dict[str, Any]
     """Indices of prototypes with a problem; None for a model without prototypes.
 
     logits (N, C), scores (N, m) of the evaluated images. `duplicates` are pairs of one class and level
-    that point the same way; `unused` are never among the three greatest contributions to a
+    that are as good as one; `unused` are never among the three greatest contributions to a
     predicted class; `own_weight_not_positive` and `stronger_for_another_class` are sign errors of the
     head.
     """
@@ -50,12 +52,23 @@ def prototype_health(run: Run, logits: Tensor, scores: Tensor) -> dict[str, Any]
 
 
 def duplicates(prototypes: PrototypeLayer) -> list[list[int]]:
-    """Pairs of prototypes of one class and level with a cosine of at least .99."""
-    unit = F.normalize(prototypes.vectors.detach().cpu(), dim=1)
+    """Pairs of prototypes of one class and level that are as good as one.
+
+    Cosine: at least .99. log-l2: a distance of at most a tenth of the median one; the angle says
+    nothing there, since vectors after a sigmoid all point the same way.
+    """
+    vectors = prototypes.vectors.detach().cpu()
     classes, levels = prototypes.classes.cpu(), prototypes.levels.cpu()
     together = (classes[:, None] == classes) & (levels[:, None] == levels)
-    same = ((unit @ unit.T) >= SAME) & together
-    return same.triu(diagonal=1).nonzero().tolist()
+    if prototypes.similarity.kind == "cosine":
+        unit = F.normalize(vectors, dim=1)
+        same = (unit @ unit.T) >= SAME
+    else:
+        distances = (vectors[:, None] - vectors).norm(dim=2)
+        others = distances[~torch.eye(len(vectors), dtype=torch.bool)]
+        same = distances <= (NEAR * others.median() if len(others) else 0.0)
+    found: list[list[int]] = (same & together).triu(diagonal=1).nonzero().tolist()
+    return found
 
 
 def _unused(weight: Tensor, logits: Tensor, scores: Tensor) -> list[int]:
@@ -65,13 +78,14 @@ def _unused(weight: Tensor, logits: Tensor, scores: Tensor) -> list[int]:
     return sorted(set(range(contributions.shape[1])) - set(used))
 
 
-def source_peaks(run: Run) -> dict[str, Any]:
+def source_peaks(run: Run, manifest: Manifest | None = None) -> dict[str, Any]:
     """Share of prototypes whose own peak, on their source image, lies inside its annotation.
 
     `mean`, `per_class`, `per_level`, `prototypes` (how many could be judged), `chance`. The source images
-    come from the manifest of training; all are None where it, or every annotation, is gone.
+    come from the manifest given or from that of training; all are None where these, or every
+    annotation, are gone.
     """
-    judged = _judge(run)
+    judged = _judge(run, manifest)
     inside = np.array([found for _, found, _ in judged])
     owners = np.array([run.prototypes[index].class_name for index, _, _ in judged])
     levels = np.array([run.prototypes[index].level for index, _, _ in judged])
@@ -85,12 +99,12 @@ def source_peaks(run: Run) -> dict[str, Any]:
     }
 
 
-def _judge(run: Run) -> list[tuple[int, bool, float]]:
+def _judge(run: Run, manifest: Manifest | None) -> list[tuple[int, float, float]]:
     """(prototype, peak inside, annotation's share of the pixels) of those with an annotated source."""
     layer = run.model.prototypes
     if layer is None:
         return []
-    samples = _sources(run)
+    samples = _sources(run, manifest)
     store = ImageStore(list(samples.values()), run.config.data)
     wanted: dict[str, list[int]] = {}
     for number, record in enumerate(run.prototypes):
@@ -105,20 +119,25 @@ def _judge(run: Run) -> list[tuple[int, bool, float]]:
             for number in wanted[names[image]]:
                 index, level = run.prototypes[number].index, run.prototypes[number].level
                 similarity = seen.evidence.maps[level][row, index - first[level]].cpu()
-                peak = activation_maps(similarity[None, None], *mask.shape).argmax()
-                judged.append((number, bool(mask.flatten()[peak]), float(mask.float().mean())))
+                activation = activation_maps(similarity[None, None], *mask.shape)[0]
+                inside = float(places(activation, mask[None], mask[None]).peak_fine[0])
+                judged.append((number, inside, float(mask.float().mean())))
     return judged
 
 
-def _sources(run: Run) -> Mapping[str, Sample]:
+def _sources(run: Run, manifest: Manifest | None) -> Mapping[str, Sample]:
     """The annotated source images of the prototypes, as far as they are still what they were."""
+    found = {} if manifest is None else _annotated_sources(run, manifest)
     path = training_manifest(run)
-    if path is None:
-        return {}
+    if found or path is None:
+        return found
     try:
-        manifest = read_manifest(path)
+        return _annotated_sources(run, read_manifest(path))
     except UserError:
         return {}
+
+
+def _annotated_sources(run: Run, manifest: Manifest) -> dict[str, Sample]:
     hashes = run.folder.read_json("data.json").get("splits", {}).get("train", {})
     wanted = {record.image for record in run.prototypes}
     return {

@@ -21,6 +21,7 @@ from protopyramid.model.activation import activation_maps, strongest_region
 
 Array = NDArray[np.float64]
 
+CONSTANT = 1e-5  # relative difference below which two values of a map are taken as the same
 BLOCK = 4_000_000  # pixels of activation maps that exist at once
 
 
@@ -28,7 +29,8 @@ class Places(NamedTuple):
     """Where N activation maps activate; all (N,) float64, NaN where the annotation is missing.
 
     fine and lesion: activation precision inside mask and lesion box; peak_fine and peak_lesion: 1
-    where the highest pixel is inside, else 0; area: share of the pixels above half maximum.
+    where the highest pixel is inside, else 0 (the share inside, where several are as high); area:
+    share of the pixels above half maximum.
     """
 
     fine: Array
@@ -60,20 +62,24 @@ def places(activation: Tensor, fine: Tensor, lesion: Tensor) -> Places:
     An annotation without any pixel counts as missing. Works on any maps: PAMs, Grad-CAM.
     """
     flat = activation.flatten(1).float()
-    kept = strongest_region(activation.float()).flatten(1)
     lowest, highest = flat.aminmax(dim=1)
+    # Upsampling leaves rounding noise on a constant map; it must not choose the region.
+    constant = highest - lowest <= CONSTANT * highest.abs()
+    flat = torch.where(constant[:, None], highest[:, None], flat)
+    kept = strongest_region(flat.view(activation.shape)).flatten(1)
     # Half way from the lowest to the highest value, so that similarities with any offset compare.
     half = (lowest + highest) / 2
+    half = torch.where(constant, highest, half)
     area = (flat >= half[:, None]).double().mean(1)
-    peak = flat.argmax(1, keepdim=True)
-    counts = kept.sum(1).double()
-    shares, peaks = [], []
+    # All pixels at the maximum: a peak at the border is a plateau after upsampling.
+    peak = flat >= (highest - CONSTANT * highest.abs())[:, None]
+    shares: list[Array] = []
+    peaks: list[Array] = []
     for annotation in (fine.flatten(1), lesion.flatten(1)):
         missing = ~annotation.any(1)
-        share = (kept & annotation).sum(1).double() / counts
-        inside = annotation.gather(1, peak)[:, 0].double()
-        shares.append(share.masked_fill(missing, torch.nan).numpy())
-        peaks.append(inside.masked_fill(missing, torch.nan).numpy())
+        for region, values in ((kept, shares), (peak, peaks)):
+            inside = (region & annotation).sum(1).double() / region.sum(1)
+            values.append(inside.masked_fill(missing, torch.nan).numpy())
     return Places(shares[0], shares[1], peaks[0], peaks[1], area.numpy())
 
 

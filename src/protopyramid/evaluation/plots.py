@@ -112,7 +112,7 @@ def draw_reliability(result: Mapping[str, Any]) -> bytes:
 
 def _title(result: Mapping[str, Any], what: str) -> str:
     leaked = " (LEAKED)" if result["leaked"] else ""
-    return f"{result['system']}, {result['split']}{leaked}: {what}"
+    return f"{result['system']}, {result['split']}{leaked}\n{what}"
 
 
 def _png(figure: Figure) -> bytes:

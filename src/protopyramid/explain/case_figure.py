@@ -43,7 +43,7 @@ MOST_CLASSES = 6  # more do not fit; the most probable are shown
 COLUMNS = (
     ("a", "Your image", "box: the part meant"),
     ("b", "Where it is alike", "bright: most alike"),
-    ("c", "It looks like this …", "the prototype, enlarged"),
+    ("c", "Looks like this …", "the prototype, enlarged"),
     ("d", "… in this case", "a known training image"),
     ("e", "Map of that case", "the prototype on its case"),
     ("f", "What it adds", ""),
@@ -217,7 +217,9 @@ def _draw_contribution(
     length = (right - x) * abs(row.contribution) / largest
     bar(figure, x, middle + 0.1, length, 0.16, colour, None if speaks_for else "////")
     words = "speaks for" if speaks_for else "speaks against"
-    write(figure, x, middle + 0.31, f"{words} {shortened(predicted, 17)}", fontsize=10, color=colour)
+    write(
+        figure, x, middle + 0.31, f"{words} {shortened(predicted, 17)}", fontsize=10, color=colour
+    )
 
 
 def number_text(value: float) -> str:

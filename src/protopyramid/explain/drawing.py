@@ -37,6 +37,12 @@ FADE_FROM, HEAT_STRENGTH, IMAGE_UNDER_HEAT = 0.35, 0.8, 0.8
 JET_SHARE, JET_IMAGE_SHARE = 0.3, 0.5  # ProtoPNet's and IAIA-BL's overlay
 DPI = 150
 SUFFIXES = (".png", ".pdf", ".svg")
+SAVE_OPTIONS: dict[str, dict[str, Any]] = {
+    "png": {"pil_kwargs": {"compress_level": 4}},
+    "jpg": {"pil_kwargs": {"quality": 88}},
+    "pdf": {"metadata": {"CreationDate": None}},
+    "svg": {"metadata": {"Date": None}},
+}
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -47,11 +53,9 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def figure_bytes(figure: Figure, kind: str = "png", dpi: int = DPI) -> bytes:
-    """The figure as the bytes of a PNG, PDF or SVG file; the same figure gives the same bytes."""
+    """The figure as the bytes of a PNG, JPG, PDF or SVG file; the same figure gives the same bytes."""
     stream = io.BytesIO()
-    extra: dict[str, Any] = {"pil_kwargs": {"compress_level": 4}} if kind == "png" else {}
-    if kind != "png":
-        extra["metadata"] = {"CreationDate": None} if kind == "pdf" else {"Date": None}
+    extra = SAVE_OPTIONS[kind]
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": "protopyramid"}):
         warnings.simplefilter("ignore")  # letters of a class name that the font lacks
         figure.savefig(stream, format=kind, dpi=dpi, **extra)
@@ -105,7 +109,13 @@ def bar(
     whole_width, whole_height = figure.get_size_inches()
     corner = (x / whole_width, 1 - (y + height) / whole_height)
     size = (width / whole_width, height / whole_height)
-    style = {"facecolor": colour, "edgecolor": "white", "linewidth": 0, "hatch": hatch, "zorder": -1}
+    style: dict[str, Any] = {
+        "facecolor": colour,
+        "edgecolor": "white",
+        "linewidth": 0,
+        "hatch": hatch,
+        "zorder": -1,
+    }
     figure.add_artist(Rectangle(corner, *size, transform=figure.transFigure, **style))
 
 
@@ -125,6 +135,8 @@ def show(ax: Axes, picture: Picture) -> None:
         interpolation="bicubic",
         aspect="auto",
     )
+    ax.set_xlim(0, 1)  # fixed, so that outlines drawn over the border do not shrink the image
+    ax.set_ylim(1, 0)
 
 
 def add_crop(figure: Figure, x: float, y: float, side: float, picture: Picture, box: Box) -> None:
@@ -159,18 +171,19 @@ def overlay(picture: Picture, activation: Picture, colour_map: str = COLOUR_MAP)
     heat = np.asarray(matplotlib.colormaps[colour_map](scaled))[..., :3]
     if colour_map == JET:
         mixed = JET_IMAGE_SHARE * colour + JET_SHARE * heat
-        return np.clip(mixed / (JET_SHARE + JET_IMAGE_SHARE), 0, 1).astype(np.float32)
+        return np.asarray(np.clip(mixed / (JET_SHARE + JET_IMAGE_SHARE), 0, 1), dtype=np.float32)
     opacity = HEAT_STRENGTH * np.clip((scaled - FADE_FROM) / (1 - FADE_FROM), 0, 1)[..., None]
     mixed = (1 - opacity) * IMAGE_UNDER_HEAT * colour + opacity * heat
-    return np.clip(mixed, 0, 1).astype(np.float32)
+    return np.asarray(np.clip(mixed, 0, 1), dtype=np.float32)
 
 
 def unit_range(activation: Picture) -> Picture | None:
-    """A map brought to [0, 1]; None where it is constant or has no finite value."""
-    low, high = float(np.nanmin(activation)), float(np.nanmax(activation))
+    """A map brought to [0, 1]; None where it is constant or not all numbers."""
+    low, high = float(np.min(activation)), float(np.max(activation))
     if not np.isfinite(high - low) or high - low < 1e-9:
         return None
-    return ((activation - low) / (high - low)).astype(np.float32)
+    scaled: Picture = ((activation - low) / (high - low)).astype(np.float32)
+    return scaled
 
 
 def outline(ax: Axes, activation: Picture) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TOP = 5
-COLOUR_MAP = "inferno"
+COLOUR_MAP = "inferno"  # as in drawing.py, which is imported only when something is drawn
 
 Box = tuple[float, float, float, float]
 
@@ -170,12 +170,12 @@ class Explanation:
         )
 
 
-def explain_file(run: Run, image: str | Path) -> Explanation:
-    """The explanation of an image file."""
+def explain_file(run: Run, image: str | Path, name: str | None = None) -> Explanation:
+    """The explanation of an image file; it is called by the file's name unless `name` is given."""
     path = Path(image)
     if not path.is_file():
         raise UserError(f"{path}: no such image file")
-    return explain_array(run, read_image(path), path.name)
+    return explain_array(run, read_image(path), name or path.name)
 
 
 def explain_array(run: Run, image: NDArray[np.float32], name: str = "image") -> Explanation:
@@ -196,9 +196,7 @@ def explain_prepared(run: Run, image: Tensor, name: str = "image") -> Explanatio
         raise UserError(f"{name}: the model's scores are not numbers; the run is damaged")
     parts = _parts(run, evidence) if run.model.prototypes is not None else []
     if parts:
-        logits = {
-            name: math.fsum(part.contributions[name] for part in parts) for name in classes
-        }
+        logits = {name: math.fsum(part.contributions[name] for part in parts) for name in classes}
     else:
         logits = dict(zip(classes, evidence.logits[0].double().tolist(), strict=True))
     probabilities = softmax(logits)
@@ -254,7 +252,4 @@ def _boxes(run: Run, evidence: Evidence) -> list[Box]:
 
 def _on_cpu(evidence: Evidence) -> Evidence:
     maps = {level: maps.cpu() for level, maps in evidence.maps.items()}
-    return Evidence(
-        evidence.logits.cpu(), evidence.scores.cpu(), maps, evidence.closeness.cpu()
-    )
-
+    return Evidence(evidence.logits.cpu(), evidence.scores.cpu(), maps, evidence.closeness.cpu())

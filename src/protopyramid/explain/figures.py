@@ -1,10 +1,10 @@
 """Figures other than the case-based one: pure drawing from plain values, nothing computed here.
 
-    black_box_figure   a model without prototypes: its scores and a saliency map
-    gallery_figure     prototypes by class and level ("learned prototypes at different FPN levels")
-    neighbours_figure  each prototype beside its nearest patches
-    grid_figure        images x methods: the comparison figure and the 3 x 3 teaser
-    curves_figure      how training went
+black_box_figure   a model without prototypes: its scores and a saliency map
+gallery_figure     prototypes by class and level ("learned prototypes at different FPN levels")
+neighbours_figure  each prototype beside its nearest patches
+grid_figure        images x methods: the comparison figure and the 3 x 3 teaser
+curves_figure      how training went
 """
 
 from __future__ import annotations
@@ -115,10 +115,14 @@ def gallery_figure(
     below = "each pair: the training image with the prototype's part in the box, and its activation"
     write(figure, left, 0.52, below, fontsize=10.5, color=MUTED)
     for column, level in enumerate(levels):
-        write(figure, left + column * block, 0.9, level_title(level), fontsize=12, fontweight="bold")
+        write(
+            figure, left + column * block, 0.9, level_title(level), fontsize=12, fontweight="bold"
+        )
     y = top
     for name in shown:
-        write(figure, left, y + 0.12, shortened(name, 40), fontsize=13, fontweight="bold", color=FOR)
+        write(
+            figure, left, y + 0.12, shortened(name, 40), fontsize=13, fontweight="bold", color=FOR
+        )
         for column, level in enumerate(levels):
             for row, item in enumerate(groups[name, level]):
                 corner = (left + column * block, y + 0.42 + row * (tile + gap))
@@ -154,9 +158,16 @@ def _draw_pair(
     _tag(first, f"{item.index}")
 
 
-def _tag(ax: Axes, text: str, colour: str = INK, corner: tuple[float, float] = (0.03, 0.97)) -> None:
+def _tag(
+    ax: Axes, text: str, colour: str = INK, corner: tuple[float, float] = (0.03, 0.97)
+) -> None:
     """A few letters on white in a corner of an image."""
-    style: dict[str, Any] = {"boxstyle": "round,pad=0.18", "fc": "white", "ec": "none", "alpha": 0.85}
+    style: dict[str, Any] = {
+        "boxstyle": "round,pad=0.18",
+        "fc": "white",
+        "ec": "none",
+        "alpha": 0.85,
+    }
     ax.text(
         *corner,
         text,
@@ -203,7 +214,9 @@ def neighbours_figure(rows: Sequence[NeighbourRow], title: str) -> Figure:
         x += counts[name] * (tile + gap) + 0.25
     figure = new_figure(max(x + 0.1, 8.0), top + max(len(rows), 1) * (tile + 0.12) + 0.15)
     write(figure, left, 0.2, title, fontsize=15, fontweight="bold")
-    below = "nearest images by similarity; ✕ and a dashed frame: of another class than the prototype"
+    below = (
+        "nearest images by similarity; ✕ and a dashed frame: of another class than the prototype"
+    )
     write(figure, left, 0.5, below, fontsize=10.5, color=MUTED)
     write(figure, left + label, 0.88, "Prototype", fontsize=12, fontweight="bold")
     for name in splits:
@@ -222,7 +235,9 @@ def _draw_prototype(
 ) -> None:
     middle = y + tile / 2
     write(figure, left, middle - 0.3, f"prototype {item.index}", fontsize=10, color=MUTED)
-    write(figure, left, middle - 0.1, shortened(item.class_name, 15), fontsize=11, fontweight="bold")
+    write(
+        figure, left, middle - 0.1, shortened(item.class_name, 15), fontsize=11, fontweight="bold"
+    )
     write(figure, left, middle + 0.12, f"level {item.level}", fontsize=10)
     ax = add_axes(figure, x, y, tile, tile)
     show(ax, item.image)
@@ -234,7 +249,12 @@ def _draw_near(figure: Figure, x: float, y: float, tile: float, near: NeighbourT
     show(ax, near.image)
     draw_box(ax, near.box, width=1.2)
     if not near.same_class:
-        edge = {"color": AGAINST, "linewidth": 3, "linestyle": (0, (2, 1)), "clip_on": False}
+        edge: dict[str, Any] = {
+            "color": AGAINST,
+            "linewidth": 3,
+            "linestyle": (0, (2, 1)),
+            "clip_on": False,
+        }
         ax.plot([0, 1, 1, 0, 0], [0, 0, 1, 1, 0], transform=ax.transAxes, **edge)
     cross = "" if near.same_class else "✕ "
     colour = INK if near.same_class else "#a34700"
@@ -260,16 +280,18 @@ def grid_figure(
     title: str = "",
     colour_map: str = COLOUR_MAP,
     tile: float = 1.9,
+    note: str = "",
 ) -> Figure:
-    """Images (down) by methods (across)."""
+    """Images (down) by methods (across), with a title and a note above them."""
     captions = any(panel is not None and panel.caption for line in panels for panel in line)
     gap, below = 0.1, 0.24 if captions else 0.0
-    left = 0.3 + (1.35 if any(rows) else 0.0)
-    top = (0.6 if title else 0.2) + 0.5
+    left = 0.3 + (1.6 if any(rows) else 0.0)
+    top = 0.6 + (0.4 if title else 0.0) + (0.25 if note else 0.0)
     width = left + max(len(columns), 1) * (tile + gap) + 0.2
     figure = new_figure(width, top + max(len(panels), 1) * (tile + gap + below) + 0.15)
     if title:
         write(figure, 0.3, 0.2, title, fontsize=14, fontweight="bold")
+    write(figure, 0.3, 0.5 if title else 0.2, note, fontsize=10, color=MUTED)
     for number, name in enumerate(columns):
         x = left + number * (tile + gap) + tile / 2
         style = {"fontsize": 12, "fontweight": "bold", "ha": "center", "va": "bottom"}
@@ -330,7 +352,7 @@ class Plot:
 
 def curves_figure(plots: Sequence[Plot], x_label: str = "epoch") -> Figure:
     """Plots side by side."""
-    figure = new_figure(5.4 * max(len(plots), 1), 3.6)
+    figure = new_figure(5.4 * max(len(plots), 1), 4.1)
     axes = figure.subplots(1, max(len(plots), 1), squeeze=False)[0]
     for ax, plot in zip(axes, plots, strict=False):
         _draw_plot(ax, plot, x_label)
@@ -345,7 +367,12 @@ def _draw_plot(ax: Axes, plot: Plot, x_label: str) -> None:
         y = np.asarray(curve.y, dtype=float)
         marker = "o" if len(y) < 40 else None
         label = shortened(curve.name, 24)
-        line = {"color": colour, "linestyle": style, "marker": marker, "markersize": 3.5}
+        line: dict[str, Any] = {
+            "color": colour,
+            "linestyle": style,
+            "marker": marker,
+            "markersize": 3.5,
+        }
         ax.plot(curve.x, y, label=label, linewidth=1.8, **line)
     for x, word in plot.marks:
         ax.axvline(x, color=MUTED, linewidth=0.8, linestyle=":")
@@ -357,4 +384,5 @@ def _draw_plot(ax: Axes, plot: Plot, x_label: str) -> None:
     ax.grid(axis="y", color="#e3e7eb", linewidth=0.8)
     ax.spines[["top", "right"]].set_visible(False)
     if plot.curves:
-        ax.legend(fontsize=9.5, frameon=False)
+        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18), "ncols": 3}
+        ax.legend(fontsize=9.5, frameon=False, **place)

@@ -8,7 +8,6 @@ set on a throw-away module, never on the model.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -89,4 +88,4 @@ def _cut(model: PrototypeNetwork, images: Tensor) -> tuple[Tensor, AfterBackbone
     with torch.no_grad():
         maps = model.backbone.advance({IMAGE: images}, model.neck.inputs)
     tail = AfterBackbone(model, maps).eval()
-    return cast(Tensor, maps[COARSEST].detach().clone()), tail
+    return maps[COARSEST].detach().clone(), tail

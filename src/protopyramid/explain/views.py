@@ -39,7 +39,9 @@ def black_box_view(explanation: Explanation) -> BlackBoxView:
     """Grad-CAM of the predicted class, for a model without prototypes."""
     run = explanation.run
     target = torch.tensor([run.config.data.classes.index(explanation.predicted)])
-    images = model_input(from_picture(explanation.picture)[None], run.config.data, device_of(run.model))
+    images = model_input(
+        from_picture(explanation.picture)[None], run.config.data, device_of(run.model)
+    )
     return BlackBoxView(
         image_name=explanation.image,
         image=explanation.picture,

@@ -60,7 +60,8 @@ def save_checkpoint(
     tensors = {f"model/{name}": tensor for name, tensor in model.items()}
     if optimiser is not None:
         tensors |= _optimiser_tensors(optimiser)
-    metadata = {"state": json.dumps(asdict(state)), "checksum": str(checksum(tensors))}
+    text = json.dumps(asdict(state))
+    metadata = {"state": text, "checksum": str(checksum(tensors, text))}
     folder.write_tensors(f"{FOLDER}/{number:08d}.safetensors", tensors, metadata)
     for old in _numbers(folder)[:-KEPT]:
         (folder / f"{FOLDER}/{old:08d}.safetensors").unlink(missing_ok=True)
@@ -99,26 +100,33 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
         state.setdefault(int(number), {})[key] = tensor
     groups = optimiser.state_dict()["param_groups"]
     optimiser.load_state_dict({"state": state, "param_groups": groups})
+    for parameter, values in optimiser.state.items():
+        for key, value in values.items():
+            if value.shape == parameter.shape:  # in the parameter's memory order, as it was made
+                values[key] = torch.empty_like(parameter).copy_(value)
 
 
 def save_best(
     folder: RunFolder, model: Mapping[str, Tensor], records: list[dict[str, Any]], note: str
 ) -> None:
     """Keep a candidate: a model that has just been projected and fitted, with its prototypes' sources."""
-    metadata = {"records": json.dumps(records), "note": note}
+    text = json.dumps(records)
+    metadata = {"records": text, "note": note, "checksum": str(checksum(model, text))}
     folder.write_tensors(BEST, dict(model), metadata)
 
 
 def load_best(folder: RunFolder) -> tuple[dict[str, Tensor], list[dict[str, Any]], str]:
     """The best candidate so far, its prototypes' sources, and the note on it."""
     tensors, metadata = folder.read_tensors(BEST)
+    if str(checksum(tensors, metadata["records"])) != metadata["checksum"]:
+        raise UserError(f"{folder / BEST}: damaged (its checksum differs); train again")
     records: list[dict[str, Any]] = json.loads(metadata["records"])
     return tensors, records, metadata["note"]
 
 
-def checksum(tensors: Mapping[str, Tensor]) -> int:
-    """CRC-32 over names and values, to tell a damaged file from a whole one."""
-    value = 0
+def checksum(tensors: Mapping[str, Tensor], text: str = "") -> int:
+    """CRC-32 over a text, names and values, to tell a damaged file from a whole one."""
+    value = zlib.crc32(text.encode())
     for name, tensor in sorted(tensors.items()):
         value = zlib.crc32(name.encode(), value)
         plain = tensor.detach().cpu().contiguous().reshape(-1)
@@ -128,7 +136,7 @@ def checksum(tensors: Mapping[str, Tensor]) -> int:
 
 def _read(folder: RunFolder, number: int) -> Restored:
     tensors, metadata = folder.read_tensors(f"{FOLDER}/{number:08d}.safetensors")
-    if str(checksum(tensors)) != metadata["checksum"]:
+    if str(checksum(tensors, metadata["state"])) != metadata["checksum"]:
         raise ValueError("its checksum differs")
     content = json.loads(metadata["state"])
     content["position"] = Position(**content["position"])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import ExitStack
 from pathlib import Path
 
+from protopyramid.config import load_config
 from protopyramid.config.schema import Config
+from protopyramid.data.manifest import Manifest
 from protopyramid.errors import UserError
 from protopyramid.run import RunFolder
 from protopyramid.training.data_check import training_manifest
-from protopyramid.training.processes import start_fabric
+from protopyramid.training.processes import first_does, start_fabric
 from protopyramid.training.trainer import Trainer
 
 
@@ -29,36 +33,37 @@ def train_run(
     """
     folder = RunFolder(out)
     fabric = start_fabric(devices, config.train.precision, accelerator)
-    if not fabric.is_global_zero:
-        return _train(config, data, folder, fabric, backbone_from, resume)
-    with folder.lock():
-        return _train(config, data, folder, fabric, backbone_from, resume)
-
-
-def _train(
-    config: Config,
-    data: str | Path,
-    folder: RunFolder,
-    fabric: object,
-    backbone_from: str | Path | None,
-    resume: bool,
-) -> Path:
-    if is_finished(folder):
-        if resume:
-            return folder.path
-        raise UserError(f"{folder.path}: holds a finished run; choose another folder")
-    started = (folder / "format").is_file()
-    if started and not resume:
-        raise UserError(
-            f"{folder.path}: holds a run that was stopped; go on with --resume, or choose another folder"
-        )
-    if started:
-        folder.check_format()
-        _check_same_config(folder, config)
     source = Path(backbone_from) if backbone_from else None
-    manifest = training_manifest(data, config)
-    Trainer(config, manifest, folder, fabric, source).run(resume)  # type: ignore[arg-type]
+    with ExitStack() as held:
+        if not fabric.is_global_zero:  # what it would warn of, the first process has said
+            held.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+
+        def claim() -> Manifest | None:
+            held.enter_context(folder.lock())
+            return _begin(folder, config, data, resume)
+
+        manifest = first_does(fabric, claim)
+        if manifest is not None:
+            Trainer(config, manifest, folder, fabric, source).run(resume)
     return folder.path
+
+
+def _begin(folder: RunFolder, config: Config, data: str | Path, resume: bool) -> Manifest | None:
+    """What may be trained in this folder: its data, or None where nothing is left to do."""
+    if (folder / "format").is_file():
+        folder.check_format()
+        if not resume:
+            state = "finished run" if is_finished(folder) else "run that was stopped"
+            advice = "" if is_finished(folder) else "go on with --resume, or "
+            raise UserError(f"{folder.path}: holds a {state}; {advice}choose another folder")
+        _check_same_config(folder, config)
+    if is_finished(folder):
+        folder.check_format()
+        return None
+    manifest = training_manifest(data, config)
+    _check_same_data(folder, manifest)
+    return manifest
 
 
 def is_finished(folder: RunFolder) -> bool:
@@ -68,11 +73,22 @@ def is_finished(folder: RunFolder) -> bool:
 
 def _check_same_config(folder: RunFolder, config: Config) -> None:
     """A run goes on with the configuration that it began with, and no other."""
-    from protopyramid.config import load_config
-
     path = folder / "config.toml"
     if path.is_file() and load_config(path) != config:
         raise UserError(
             f"{path}: the run was begun with another configuration; "
             "resume with the same preset and --set, or choose another folder"
         )
+
+
+def _check_same_data(folder: RunFolder, manifest: Manifest) -> None:
+    """Checkpoints name images by their place: a run goes on with the rows that it began with."""
+    if not (folder / "data.json").is_file():
+        return
+    begun = folder.read_json("data.json")["splits"]
+    for split, names in begun.items():
+        if list(names) != [sample.name for sample in manifest.split(split)]:
+            raise UserError(
+                f"{manifest.path}: its {split} rows are not those that {folder.path} was begun with; "
+                "resume with the same manifest, or choose another folder"
+            )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -51,6 +52,9 @@ class FeatureCache:
 
     def __init__(self, folder: Path, layout: CacheLayout, mode: Mode) -> None:
         self.layout = layout
+        if mode == "w+":
+            _allocate(folder, layout)
+            mode = "r+"
         kind = np.float16 if layout.half else np.float32
         self._maps = {
             block: np.memmap(folder / f"map-{block}.bin", kind, mode, shape=(layout.rows, h, w, c))
@@ -84,10 +88,37 @@ class FeatureCache:
             stored.flush()
 
 
-def check_budget(folder: Path, layouts: Iterable[CacheLayout], budget: float) -> None:
-    """Refuse caches that do not fit the budget (in gigabytes) or the disk, before any work."""
+def _allocate(folder: Path, layout: CacheLayout) -> None:
+    """Make the files with all their space: a full disk must not show as a fault in mapped memory."""
+    value = 2 if layout.half else 4
+    sizes = {f"map-{b}.bin": c * h * w * value for b, (c, h, w) in layout.shapes.items()}
+    sizes["masks.bin"] = layout.mask_size * -(-layout.mask_size // 8)
+    sizes["annotated.bin"] = 1
+    for name, size in sizes.items():
+        try:
+            with (folder / name).open("wb") as file:
+                os.posix_fallocate(file.fileno(), 0, layout.rows * size)
+        except OSError as error:
+            raise UserError(
+                f"{folder / name}: the cache of {layout.bytes / GIGABYTE:.1f} GB cannot be made "
+                f"({error.strerror}); free some space, then go on with --resume"
+            ) from error
+
+
+def used_bytes(folder: Path) -> int:
+    """What the files of a folder take."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def check_budget(
+    folder: Path, layouts: Iterable[CacheLayout], budget: float, replaced: int = 0
+) -> None:
+    """Refuse caches that do not fit the budget (in gigabytes) or the disk, before any work.
+
+    `replaced`: bytes of older caches in the folder, which make room.
+    """
     wanted = sum(layout.bytes for layout in layouts)
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(folder).free + replaced
     if wanted > budget * GIGABYTE:
         raise UserError(
             f"train.cache.disk_budget: the cached maps would take {wanted / GIGABYTE:.1f} GB, "

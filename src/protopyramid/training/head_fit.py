@@ -7,9 +7,10 @@ the objective strongly convex: the optimum exists, is unique, and does not depen
 
 Solved by a semi-smooth Newton method on the proximal-gradient equation: the weights that a proximal step
 would set to zero are set to zero, the others take a Newton step. The Newton system is solved by conjugate
-gradients, so that no Hessian (m C x m C) is ever formed, preconditioned by the Hessian of one class
+gradients, without forming the Hessian (m C x m C), preconditioned by the Hessian of one class
 with its mean curvature (m x m). Where such a step does not decrease the objective, a plain proximal
-step is taken, which always does.
+step is taken, which always does. Small problems that are still unsolved after that get a start from a
+smoothed objective, with the whole Hessian (see `_smoothed_optimum`).
 """
 
 from __future__ import annotations
@@ -131,6 +132,9 @@ class _Problem:
         other = torch.arange(count)[:, None] != classes.detach().cpu()
         self.l1 = settings.l1 * other.double()
         self.gram = self.x.T @ (self.x * self.share)
+        # Newton directions need no more digits than single precision has; errors and sums do
+        small = self.first.numel() <= SMALL_PROBLEM
+        self.fast = self.x if small else self.x.float()
 
     def logits_loss(self, logits: Tensor) -> Tensor:
         own = logits.gather(1, self.labels[:, None])
@@ -149,15 +153,15 @@ class _Problem:
         return error.T @ self.x + 2 * self.ridge * (weight - self.first)
 
     def curvature(self, direction: Tensor, probabilities: Tensor) -> Tensor:
-        """Hessian of all but the L1 term, times a direction (C, m)."""
-        change = probabilities * (self.x @ direction.T)
+        """Hessian of all but the L1 term, times a direction (C, m); all in the type of `fast`."""
+        change = probabilities * (self.fast @ direction.T)
         change -= probabilities * change.sum(dim=1, keepdim=True)
-        return (self.share * change).T @ self.x + 2 * self.ridge * direction
+        change *= self.share.to(change.dtype)
+        return change.T @ self.fast + 2 * self.ridge * direction
 
-    def diagonal(self, probabilities: Tensor) -> Tensor:
-        """Diagonal of the Hessian, (C, m)."""
-        spread = self.share * probabilities * (1 - probabilities)
-        return spread.T @ self.x.square() + 2 * self.ridge
+    def diagonal(self) -> Tensor:
+        """Bound of the Hessian's diagonal, (m,): p (1 - p) is at most 1/4."""
+        return 0.25 * self.gram.diagonal() + 2 * self.ridge
 
     def hessian(self, probabilities: Tensor) -> Tensor:
         """Hessian of all but the L1 term, whole: (C m, C m)."""
@@ -251,7 +255,7 @@ def _smoothed_optimum(problem: _Problem, weight: Tensor) -> Tensor:
                 break
             weight = _smooth_line_search(problem, weight, move, width, decrease)
     probabilities = (problem.x @ weight.T).softmax(dim=1)
-    free, _ = _free_weights(problem, weight, problem.gradient(weight, probabilities), probabilities)
+    free, _ = _free_weights(problem, weight, problem.gradient(weight, probabilities))
     return torch.where(free, weight, 0.0)
 
 
@@ -274,11 +278,9 @@ def _smooth_line_search(
     return weight
 
 
-def _free_weights(
-    problem: _Problem, weight: Tensor, gradient: Tensor, probabilities: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Which weights a proximal step, scaled by the Hessian's diagonal, leaves nonzero; their signs."""
-    step = 1.0 / problem.diagonal(probabilities)
+def _free_weights(problem: _Problem, weight: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Which weights a proximal step leaves nonzero, and their signs: both (C, m)."""
+    step = 1.0 / problem.diagonal()
     forward = weight - step * gradient
     free = (forward.abs() > step * problem.l1) | (problem.l1 == 0)
     return free, forward.sign() * free
@@ -292,18 +294,20 @@ def _newton_target(
     Weights that a proximal step sets to zero go to zero; the others solve the linearised optimality
     conditions with the signs that the proximal step gives them.
     """
-    free, signs = _free_weights(problem, weight, gradient, probabilities)
+    free, signs = _free_weights(problem, weight, gradient)
     to_zero = torch.where(free, 0.0, -weight)
-    right = -(gradient + problem.l1 * signs)
+    dtype = problem.fast.dtype
+    fast_probabilities = probabilities.to(dtype)
+    right = -(gradient + problem.l1 * signs).to(dtype)
     if bool(to_zero.any()):
-        right = right - problem.curvature(to_zero, probabilities)
-    inverse = problem.preconditioner(probabilities)
+        right -= problem.curvature(to_zero.to(dtype), fast_probabilities)
+    inverse = problem.preconditioner(probabilities).to(dtype)
     direction = _conjugate_gradients(
-        lambda v: free * problem.curvature(v, probabilities),
+        lambda v: free * problem.curvature(v, fast_probabilities),
         lambda v: free * (v @ inverse),
         free * right,
     )
-    return weight + direction + to_zero, signs
+    return weight + direction.double() + to_zero, signs
 
 
 def _conjugate_gradients(

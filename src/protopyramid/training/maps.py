@@ -28,7 +28,7 @@ from protopyramid.training.feature_cache import (
     mark_complete,
     row_batches,
 )
-from protopyramid.training.processes import own_share
+from protopyramid.training.processes import any_process, own_share_on_node
 
 Indices = NDArray[np.int64]
 # The second number of an augmentation key: fixed views come first, then fresh ones by epoch.
@@ -59,7 +59,7 @@ class MapSource:
 
     def plain(self, images: Indices) -> Fetched:
         """Images as they are."""
-        if self._cache is not None:
+        if self._cache is not None and self._exact:
             return self._cached(images * (self._views + 1) + PLAIN)
         return self._loaded(images, None)
 
@@ -75,9 +75,14 @@ class MapSource:
             return self._cached(images * (self._views + 1) + 1 + chosen)
         return self._loaded(images, chosen)
 
+    @property
+    def _exact(self) -> bool:
+        """Half precision is good enough to train and to validate on, not to project on."""
+        return not self.config.train.cache.half or self._views == 0
+
     def prefetch(self, images: Indices) -> None:
         """Start decoding images that will soon be asked for."""
-        if self._cache is None:
+        if self._cache is None or not self._exact:
             self.store.prefetch(images.tolist())
 
     # -- the cache -------------------------------------------------------------------------------
@@ -93,17 +98,22 @@ class MapSource:
     def open_cache(
         self, folder: Path, cut: int, views: int, fabric: Fabric, tick: Callable[[], None]
     ) -> None:
-        """Use the cache of this cut and these views, building it where it is not complete."""
+        """Use the cache of this cut and these views, building it where it is not complete.
+
+        Every machine has its own: mapped files that several machines write are not safe on all file
+        systems, and reading is what has to be fast.
+        """
         layout = self.layout(cut, views)
         key = cache_key(self._frozen_state(cut), cut, views, layout, *self._facts())
         if self._cache is not None and key == self._key:
             return
-        folder = folder / self.name
-        if not is_complete(folder, key):
+        folder = folder / f"node-{fabric.node_rank}" / self.name
+        first = fabric.local_rank == 0
+        if any_process(fabric, int(first and not is_complete(folder, key))):
             self.close_cache()
             self._build(folder, layout, cut, views, fabric, tick)
             fabric.barrier()
-            if fabric.is_global_zero:
+            if first:
                 mark_complete(folder, key)
         self._cache, self._key, self._views = FeatureCache(folder, layout, "r"), key, views
 
@@ -120,7 +130,7 @@ class MapSource:
         fabric: Fabric,
         tick: Callable[[], None],
     ) -> None:
-        if fabric.is_global_zero:
+        if fabric.local_rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             check_budget(folder, [layout], self.config.train.cache.disk_budget)
@@ -128,7 +138,7 @@ class MapSource:
         fabric.barrier()
         cache = FeatureCache(folder, layout, "r+")
         batches = list(row_batches(layout.rows, self.config.train.eval_batch_size))
-        for rows in own_share(fabric, batches):
+        for rows in own_share_on_node(fabric, batches):
             tick()
             images, view = rows // (views + 1), rows % (views + 1)
             fetched = self._loaded(images, view - 1)

@@ -7,14 +7,14 @@ seed, epoch and index, so a run that was stopped anywhere goes on to the same by
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from protopyramid.training.checkpoint import (
     save_best,
     save_checkpoint,
 )
+from protopyramid.training.feature_cache import check_budget, used_bytes
 from protopyramid.training.finish import finish_run, write_data_facts
 from protopyramid.training.head_fit import fit_head
 from protopyramid.training.health import prototype_health
@@ -55,7 +56,15 @@ from protopyramid.training.parts import (
     set_rates,
 )
 from protopyramid.training.plan import Stage, make_plan, rate_factor
-from protopyramid.training.processes import any_process, gather, own_share
+from protopyramid.training.processes import (
+    ErrorElsewhere,
+    any_process,
+    first_does,
+    gather,
+    own_share,
+    same_everywhere,
+    to_device,
+)
 from protopyramid.training.progress import Reporter, score_text
 from protopyramid.training.projection import CandidateCollector, merge, project
 from protopyramid.training.sampling import Draw, epoch_batches, training_pool
@@ -143,14 +152,16 @@ class Trainer:
     # -- the whole -------------------------------------------------------------------------------
     def run(self, resume: bool) -> None:
         """Train to the end; raises Stopped after a signal, with everything saved."""
-        restored = load_checkpoint(self.folder) if resume else None
+        restored = first_does(self.fabric, lambda: load_checkpoint(self.folder)) if resume else None
+        first_does(self.fabric, self._check_budgets)
         total = sum(stage.epochs for stage in self.plan)
         quiet = not self.fabric.is_global_zero
-        with Reporter(total, quiet) as self.reporter, self.stop:
+        with Reporter(total, quiet) as self.reporter, self.stop, closing(self.board):
             if restored is None:
                 self._start()
             else:
                 self._restore(restored)
+                self._reopen_cache()
             for stage in self.plan[self.state.position.stage :]:
                 self._stage(stage, restored)
                 restored = None
@@ -158,9 +169,16 @@ class Trainer:
 
     def _start(self) -> None:
         """Everything before the first step: weights to start from, prototypes from patches."""
-        if self.fabric.is_global_zero:
-            self.folder.begin(self.config)
-            write_data_facts(self.folder, self.manifest, self.config, self._provenance())
+        first_does(self.fabric, self._begin)
+        same_everywhere(self.fabric, self.model)
+        if self.model.prototypes is not None and self.config.model.prototypes.init == "patches":
+            self._start_prototypes()
+        self._save(Position())
+
+    def _begin(self) -> None:
+        """The run folder, and the weights that training starts from."""
+        self.folder.begin(self.config)
+        write_data_facts(self.folder, self.manifest, self.config, self._provenance())
         report = start_backbone(self.model.backbone, self.config.model.backbone.weights)
         if report is not None:
             self.reporter.say(
@@ -169,39 +187,62 @@ class Trainer:
         if self.backbone_from is not None:
             count = load_backbone_of_run(self.model, self.backbone_from)
             self.reporter.say(f"backbone from {self.backbone_from}: {count} tensors matched")
-        if self.model.prototypes is not None and self.config.model.prototypes.init == "patches":
-            self._start_prototypes()
-        self._save(Position())
 
     def _restore(self, restored: Restored) -> None:
         self.model.load_state_dict(restored.model)
         self.state, self.number = restored.state, restored.number
-        if self.fabric.is_global_zero:
-            kept = [
-                line
-                for line in self.folder.read_lines("metrics.jsonl")
-                if tuple(line["position"]) <= self.state.position.order
-            ]
-            text = "".join(_json_line(line) + "\n" for line in kept)
-            self.folder.write_text("metrics.jsonl", text)
+        first_does(self.fabric, self._keep_metrics)
         place = self.state.position
         self.reporter.say(
             f"resumed at stage {place.stage + 1} of {len(self.plan)}, epoch {place.epoch}"
         )
 
+    def _keep_metrics(self) -> None:
+        """Drop what was recorded after the checkpoint: it is done again."""
+        kept = [
+            line
+            for line in self.folder.read_lines("metrics.jsonl")
+            if tuple(line["position"]) <= self.state.position.order
+        ]
+        text = "".join(_json_line(line) + "\n" for line in kept)
+        self.folder.write_text("metrics.jsonl", text)
+
+    def _reopen_cache(self) -> None:
+        """The cache of the last train stage serves what follows it, so as if it had never stopped."""
+        number = self.state.position.stage
+        steps = [stage.step for stage in self.plan]
+        done = [step for step in steps[:number] if isinstance(step, TrainStep)]
+        if done and number < len(steps) and not isinstance(steps[number], TrainStep):
+            self._prepare_cache(done[-1])
+
+    def _check_budgets(self) -> None:
+        """Refuse a schedule whose caches do not fit, before any work."""
+        old = used_bytes(self.folder / CACHE)
+        for stage in self.plan:
+            step = stage.step
+            if isinstance(step, TrainStep) and self._caches(step):
+                cut = frozen_cut(self.model, step.learns)
+                layouts = [
+                    self.train_split.source.layout(cut, step.views),
+                    self.validation.source.layout(cut, 0),
+                ]
+                budget = self.config.train.cache.disk_budget
+                check_budget(self.folder.path, layouts, budget, old)
+
     def _finish(self) -> None:
         """Write the model that was best on validation, and all that explains it."""
         self.fabric.barrier()
-        if self.fabric.is_global_zero:
-            tensors, records, note = load_best(self.folder)
-            self.model.load_state_dict(tensors)
-            finish_run(self.folder, self.config, self.model, self.train_split.source.store, records)
-            self.reporter.say(f"best on validation: {note}")
-            self.train_split.source.close_cache()
-            self.validation.source.close_cache()
-            shutil.rmtree(self.folder / CACHE, ignore_errors=True)
-        self.board.close()
+        self.train_split.source.close_cache()
+        self.validation.source.close_cache()
+        first_does(self.fabric, self._write_best)
         self.fabric.barrier()
+
+    def _write_best(self) -> None:
+        tensors, records, note = load_best(self.folder)
+        self.model.load_state_dict(tensors)
+        shutil.rmtree(self.folder / CACHE, ignore_errors=True)
+        finish_run(self.folder, self.config, self.model, self.train_split.source.store, records)
+        self.reporter.say(f"best on validation: {note}")
 
     # -- stages ----------------------------------------------------------------------------------
     def _stage(self, stage: Stage, restored: Restored | None) -> None:
@@ -251,8 +292,9 @@ class Trainer:
         labels = torch.from_numpy(self.train_split.labels[draw.images]).to(self.fabric.device)
         losses: Losses = session.module(fetched, labels, dict(session.step.losses))
         values = {name: float(value.detach()) for name, value in losses.terms.items()}
-        if not np.isfinite(float(losses.total.detach())):
-            self._diverged(draw, values)
+        broken = not np.isfinite(float(losses.total.detach()))
+        if any_process(self.fabric, int(broken)):
+            self._diverged(draw, values, broken)
         self.fabric.backward(losses.total)
         if session.step.clip:
             self.fabric.clip_gradients(
@@ -269,6 +311,7 @@ class Trainer:
     def _end_epoch(self, session: Session, epoch: int) -> None:
         stage = session.stage
         speed = session.seen / max(1e-9, time.monotonic() - session.started)
+        same_everywhere(self.fabric, self.model, buffers_only=True)
         last = epoch + 1 == stage.epochs
         candidate = self.model.prototypes is None
         validated = None
@@ -299,8 +342,9 @@ class Trainer:
         before = self._validate()
         collector = CandidateCollector(prototypes, self.config.projection)
         self._each_training_batch(collector.update)
-        parts = gather(self.fabric, collector.result())
-        report = project(prototypes, merge(parts), self.config.projection)
+        parts = to_device(gather(self.fabric, collector.result()), self.fabric.device)
+        classes = self.config.data.classes
+        report = project(prototypes, merge(parts), self.config.projection, classes)
         after = self._validate()
         names = [sample.name for sample in self.train_split.source.store.samples]
         self.state.records = [
@@ -369,7 +413,7 @@ class Trainer:
         assert prototypes is not None
         collector = PatchCollector(prototypes, self.config.train.seed)
         self._each_training_batch(collector.update)
-        parts = gather(self.fabric, collector.result())
+        parts = to_device(gather(self.fabric, collector.result()), self.fabric.device)
         start_prototypes(prototypes, merge_patches(parts), self.config.train.seed)
 
     def _each_training_batch(self, use: Callable[..., None]) -> None:
@@ -414,8 +458,9 @@ class Trainer:
         starts = range(0, len(images), self._eval_size)
         parts = [images[start : start + self._eval_size] for start in starts]
         mine = own_share(self.fabric, parts)
-        for part, following in zip(mine, [*mine[1:], images[:0]], strict=True):
-            source.prefetch(following)
+        for number, part in enumerate(mine):
+            if number + 1 < len(mine):
+                source.prefetch(mine[number + 1])
             self._tick()
             yield part
 
@@ -454,14 +499,18 @@ class Trainer:
 
     def _prepare_cache(self, step: TrainStep) -> None:
         """Fixed views and a frozen beginning: cache what crosses the cut, for both splits."""
-        cut = frozen_cut(self.model, step.learns)
         splits = (self.train_split, self.validation)
-        if not (step.views and cut and self.config.train.cache.enabled):
+        if not self._caches(step):
             for split in splits:
                 split.source.close_cache()
             return
+        cut = frozen_cut(self.model, step.learns)
         for split, views in zip(splits, (step.views, 0), strict=True):
             split.source.open_cache(self.folder / CACHE, cut, views, self.fabric, self._tick)
+
+    def _caches(self, step: TrainStep) -> bool:
+        cut = frozen_cut(self.model, step.learns)
+        return bool(step.views and cut and self.config.train.cache.enabled)
 
     def _split(self, name: str) -> Split:
         samples = self.manifest.split(name)
@@ -486,9 +535,9 @@ class Trainer:
         if self.state.best_key is not None and validated.key <= self.state.best_key:
             return False
         self.state.best_key = validated.key
-        if self.fabric.is_global_zero:
-            note = place + score_text(asdict(validated))
-            save_best(self.folder, self.model.state_dict(), self.state.records, note)
+        note = place + score_text(asdict(validated))
+        model, records = self.model.state_dict(), self.state.records
+        first_does(self.fabric, lambda: save_best(self.folder, model, records, note))
         return True
 
     def _save(self, position: Position, session: Session | None = None) -> None:
@@ -496,17 +545,18 @@ class Trainer:
         self.state.sums = dict(session.sums) if session else {}
         self.state.count = session.count if session else 0
         self.number += 1
-        if self.fabric.is_global_zero:
-            optimiser = session.optimiser if session else None
-            save_checkpoint(
+        optimiser = session.optimiser if session else None
+        first_does(
+            self.fabric,
+            lambda: save_checkpoint(
                 self.folder, self.number, self.state, self.model.state_dict(), optimiser
-            )
+            ),
+        )
 
     def _record(self, position: Position, record: dict[str, Any]) -> None:
         self.board.add(record)
-        if self.fabric.is_global_zero:
-            line = _json_line({**record, "position": list(position.order)})
-            self.folder.append_line("metrics.jsonl", line)
+        line = _json_line({**record, "position": list(position.order)})
+        first_does(self.fabric, lambda: self.folder.append_line("metrics.jsonl", line))
 
     def _stop_if_asked(self, position: Position, session: Session, saved: bool = False) -> None:
         number = any_process(self.fabric, self.stop.number)
@@ -520,10 +570,15 @@ class Trainer:
         if self.stop.number and self.fabric.world_size == 1:
             raise Stopped(self.stop.number)
 
-    def _diverged(self, draw: Draw, values: dict[str, float]) -> None:
+    def _diverged(self, draw: Draw, values: dict[str, float], broken: bool) -> NoReturn:
+        """End all processes; the first one names the images of those whose loss is not finite."""
+        found = gather(self.fabric, (draw.images.tolist() if broken else [], values))
+        if not self.fabric.is_global_zero:
+            raise ErrorElsewhere
+        images, values = next(part for part in found if part[0])
         samples = self.train_split.source.store.samples
-        names = ", ".join(samples[index].name for index in draw.images.tolist()[:8])
-        more = " …" if len(draw.images) > 8 else ""
+        names = ", ".join(samples[index].name for index in images[:8])
+        more = " …" if len(images) > 8 else ""
         shown = ", ".join(f"{name} {value:g}" for name, value in values.items())
         raise UserError(
             f"the loss is not finite ({shown}) in the batch of {names}{more}; check these images or "
@@ -580,9 +635,3 @@ def _json_line(record: dict[str, Any]) -> str:
     import json
 
     return json.dumps(record)
-
-
-def resume_command(folder: Path, arguments: list[str]) -> str:
-    """The command that goes on with a stopped run."""
-    words = [word for word in arguments if word != "--resume"]
-    return " ".join([os.path.basename(words[0]), *words[1:], "--resume"])

@@ -1,0 +1,53 @@
+"""`protopyramid evaluate`: figures on the terminal and in the run, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from protopyramid.cli.main import main
+
+
+def test_figures_are_shown_and_written(new_run, capsys) -> None:
+    run = new_run()
+    assert main(["evaluate", str(run.folder.path), "--bootstrap", "50"]) == 0
+    shown = capsys.readouterr().out
+    path = run.folder / "evaluation/test.json"
+    assert shown.splitlines()[-1] == str(path)
+    assert "circumscribed" in shown and "chance" in shown and "accuracy" in shown
+    result = json.loads(path.read_text())
+    assert f"{result['auroc']['mean']:.3f}".removeprefix("0") in shown
+    assert result["bootstrap"]["resamples"] == 50
+
+
+def test_training_images_are_refused_unless_forced(new_run, capsys) -> None:
+    run = new_run()
+    folder = str(run.folder.path)
+    assert main(["evaluate", folder, "--split", "train"]) == 2
+    (line,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
+    assert "used in the training" in line and "--force" in line
+    assert not (run.folder / "evaluation").exists()
+    assert main(["evaluate", folder, "--split", "train", "--force", "--bootstrap", "9"]) == 0
+    assert "LEAKED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--split", "tset"], ["--data", "nowhere.csv"], ["--bootstrap", "0"], ["--seed", "-1"]],
+)
+def test_wrong_input_is_one_line_and_exit_2(arguments: list[str], new_run, capsys) -> None:
+    assert main(["evaluate", str(new_run().folder.path), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("protopyramid: error:") and "Traceback" not in error
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys) -> None:
+    assert main(["evaluate", str(tmp_path)]) == 2
+    assert "not a run folder" in capsys.readouterr().err
+
+
+def test_a_model_without_prototypes_is_shown(new_run, capsys) -> None:
+    run = new_run(preset="vgg16")
+    assert main(["evaluate", str(run.folder.path), "--bootstrap", "9"]) == 0
+    assert "–" in capsys.readouterr().out

@@ -1,0 +1,92 @@
+"""`protopyramid explain`, on a run that was never trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from protopyramid.cli.explain import distinct_stems
+from protopyramid.cli.main import main
+from protopyramid.config import load_config
+from protopyramid.config.small import SMALL
+from protopyramid.data.manifest import read_manifest
+from protopyramid.data.phantoms import write_phantoms
+from protopyramid.data.store import ImageStore
+from protopyramid.model.network import build_model
+from protopyramid.run import RunFolder
+from protopyramid.training.finish import finish_run
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_phantoms(tmp_path_factory.mktemp("phantoms"), patients=3, size=64)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, manifest: Path) -> Path:
+    """A black box: nothing but scores and Grad-CAM is needed to test the command."""
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "vgg16")
+    config = load_config("vgg16", SMALL)
+    torch.manual_seed(0)
+    folder.begin(config)
+    finish_run(folder, config, build_model(config), ImageStore((), config.data), [])
+    return folder.path
+
+
+def test_each_image_gets_figure_and_numbers(
+    run: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = read_manifest(manifest).samples[0].image
+    assert main(["explain", str(run), str(image), "--out", str(tmp_path / "why")]) == 0
+    names = sorted(path.name for path in (tmp_path / "why").iterdir())
+    assert names == [f"{image.stem}.{kind}" for kind in ("json", "pdf", "png")]
+    content = json.loads((tmp_path / f"why/{image.stem}.json").read_text())
+    assert content["image"] == image.name
+    assert content["predicted"] in capsys.readouterr().out
+
+
+def test_rows_of_a_manifest_are_explained(run: Path, manifest: Path, tmp_path: Path) -> None:
+    split = read_manifest(manifest).samples[0].split
+    command = ["explain", str(run), str(manifest), "--split", split, "--limit", "2", "--jet"]
+    assert main([*command, "--out", str(tmp_path)]) == 0
+    content = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("*.json"))]
+    assert len(content) == 2 and all(each["image"].startswith("images/") for each in content)
+
+
+def test_images_of_one_name_do_not_overwrite_each_other(
+    run: Path, manifest: Path, tmp_path: Path
+) -> None:
+    content = read_manifest(manifest).samples[0].image.read_bytes()
+    paths = [tmp_path / folder / "lesion.png" for folder in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_bytes(content)
+    assert main(["explain", str(run), *map(str, paths), "--out", str(tmp_path / "why")]) == 0
+    assert {path.stem for path in (tmp_path / "why").iterdir()} == {"lesion", "lesion-2"}
+
+
+def test_names_are_made_distinct() -> None:
+    assert distinct_stems(["a.png", "a.tif", "A.png", "b.png"]) == ["a", "a-2", "A-3", "b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing.png"], "nothing.png: no such image"),
+        (["nothing.png", "--colour-map", "plaid"], 'no colour map "plaid"'),
+        (["nothing.png", "--split", "test"], "--split: is for a manifest"),
+    ],
+)
+def test_mistakes_are_one_line(
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    assert main(["explain", str(run), *arguments, "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1

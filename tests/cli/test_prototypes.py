@@ -1,0 +1,112 @@
+"""`protopyramid prototypes`: the gallery, and pruning with what it cost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from protopyramid.cli.main import main
+from protopyramid.config import load_config
+from protopyramid.config.small import SMALL
+from protopyramid.data.manifest import read_manifest
+from protopyramid.data.phantoms import write_phantoms
+from protopyramid.data.store import ImageStore
+from protopyramid.model.network import build_model
+from protopyramid.run import RunFolder, load_run
+from protopyramid.training.finish import finish_run, write_data_facts
+
+COUNTS = {"model.prototypes.counts": {"4": 1, "5": 1}, "model.prototypes.negative_counts": {"5": 1}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with seven random prototypes beside the data it was made from."""
+    base = tmp_path_factory.mktemp("prototypes")
+    manifest = read_manifest(
+        write_phantoms(base / "phantoms", patients=6, size=64, splits=(0.5, 0.2, 0.3))
+    )
+    config = load_config("fpn-iaia-bl", {**SMALL, **COUNTS})
+    torch.manual_seed(0)
+    model = build_model(config).eval()
+    folder = RunFolder(base / "run")
+    folder.begin(config)
+    samples = manifest.split("train")
+    names = [config.data.classes[number] for number in model.prototypes.classes.tolist()]
+    records = [
+        {
+            "index": index,
+            "class": name,
+            "level": int(model.prototypes.levels[index]),
+            "image": next(sample.name for sample in samples if sample.label == name),
+            "row": 0,
+            "col": 0,
+            "similarity": 0.5,
+        }
+        for index, name in enumerate(names)
+    ]
+    finish_run(folder, config, model, ImageStore(samples, config.data), records)
+    write_data_facts(folder, manifest, config, {})
+    return folder.path
+
+
+def test_gallery_and_nearest_images_are_written(run: Path, tmp_path: Path) -> None:
+    assert main(["prototypes", str(run), "--out", str(tmp_path), "--nearest", "2"]) == 0
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"prototypes_gallery.png", "prototypes_nearest.json"} <= names
+    assert "prototypes_nearest_spiculated.png" in names
+
+
+def test_gallery_alone_where_the_manifest_is_gone(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(run, tmp_path / "far/away/run")
+    assert main(["prototypes", str(tmp_path / "far/away/run"), "--out", str(tmp_path / "out")]) == 0
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["prototypes_gallery.png"]
+    assert "--data MANIFEST" in capsys.readouterr().err
+
+
+def test_named_prototypes_are_removed_and_the_cost_is_said(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "pruned"
+    assert main(["prototypes", str(run), "--remove", "0,4", "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "removed prototype 4" in said and "2 of 7 prototypes removed" in said
+    assert "validation AUROC" in said and "after" in said
+    pruned = load_run(out)
+    assert len(pruned.prototypes) == 5
+    assert main(["prototypes", str(out), "--nearest", "1"]) == 0  # it still finds its manifest
+
+
+def test_prune_finds_prototypes_near_other_classes(run: Path, tmp_path: Path) -> None:
+    # With so many demanded no prototype would stay: refused, and nothing is written.
+    out = tmp_path / "pruned"
+    command = ["prototypes", str(run), "--prune", "--out", str(out)]
+    assert main([*command, "--nearest", "4", "--least", "5"]) == 2
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--remove", "a"], "expected numbers such as 3,7"),
+        (["--remove", "70"], "no prototype 70"),
+        (["--remove", "6"], 'class "negative" would have no prototype left'),
+        (["--prune", "--remove", "1"], "choose one"),
+        (["--data", "nothing.csv", "--remove", "1"], "nothing.csv"),
+    ],
+)
+def test_mistakes_are_one_line(
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    assert main(["prototypes", str(run), *arguments, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()

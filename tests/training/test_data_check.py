@@ -1,0 +1,92 @@
+"""Data that cannot be trained on is refused before any work, in words."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from protopyramid.errors import UserError
+from protopyramid.training.data_check import training_manifest
+from protopyramid.training.engine import train_run
+
+from .conftest import copy_manifest, tiny
+
+
+def without_annotation(row: str) -> str:
+    """image,label,split,mask,patient_id,box without mask and box."""
+    image, label, split, _, patient, *_ = row.split(",")
+    return f"{image},{label},{split},,{patient},,,,"
+
+
+def test_good_data_is_taken_in_silence(phantoms: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        manifest = training_manifest(phantoms, tiny())
+    assert [len(manifest.split(name)) for name in ("train", "validation", "test")] == [24, 8, 8]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda row: "" if ",indistinct,train," in row else row,
+            "no training image of class indistinct; add some, or leave the class out with --set",
+        ),
+        (lambda row: row if ",train," not in row else "", "no row has split 'train'"),
+        (
+            lambda row: "" if ",spiculated,train," in row and "0004" not in row else row,
+            "class spiculated has 1 training images but 2 prototypes on a level",
+        ),
+        (lambda row: row.replace(",negative,", ",normal,"), "'normal' is not one of the classes"),
+    ],
+)
+def test_data_that_does_not_suffice_is_refused(
+    phantoms: Path, tmp_path: Path, change, message: str
+) -> None:
+    manifest = copy_manifest(phantoms, tmp_path / "data", change)
+    with pytest.raises(UserError, match=message):
+        train_run(tiny(), manifest, tmp_path / "run")
+    assert not (tmp_path / "run/format").exists()
+
+
+def test_patches_may_share_an_image_where_the_config_says_so(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    manifest = copy_manifest(
+        phantoms,
+        tmp_path / "data",
+        lambda row: "" if ",spiculated,train," in row and "0004" not in row else row,
+    )
+    training_manifest(manifest, tiny(projection__unique="patch"))
+
+
+def test_a_fine_loss_without_masks_is_warned_about(phantoms: Path, tmp_path: Path) -> None:
+    manifest = copy_manifest(phantoms, tmp_path / "data", without_annotation)
+    with pytest.warns(UserWarning, match="the fine loss does nothing; add masks or set"):
+        training_manifest(manifest, tiny())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        training_manifest(manifest, tiny(loss__fine__weight=0.0))
+        training_manifest(manifest, tiny("vgg16"))
+
+
+def test_lesion_boxes_are_annotations_too(phantoms: Path, tmp_path: Path) -> None:
+    def only_box(row: str) -> str:
+        fields = row.split(",")
+        fields[3] = ""
+        return ",".join(fields)
+
+    manifest = copy_manifest(phantoms, tmp_path / "data", only_box)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        training_manifest(manifest, tiny())
+
+
+def test_a_class_without_validation_images_is_warned_about(phantoms: Path, tmp_path: Path) -> None:
+    manifest = copy_manifest(
+        phantoms, tmp_path / "data", lambda row: "" if ",indistinct,validation," in row else row
+    )
+    with pytest.warns(UserWarning, match="no validation image of class indistinct"):
+        training_manifest(manifest, tiny())

@@ -1,0 +1,122 @@
+"""A run that is killed at any moment, again and again, goes on to the same bytes."""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from protopyramid.run import TEMPORARY, RunFolder
+
+from .conftest import Command, Done, Reference, fault
+
+TRAINER = "protopyramid.training.trainer"
+CHECKPOINT = "checkpoint/0"  # the file of a checkpoint, not that of the best model
+
+
+def moments(seed: int) -> list[dict[str, object]]:
+    """Moments in the order in which training comes to them, each at a random call of a function.
+
+    After a kill the counts begin again, so that every number is one that is surely reached.
+    """
+    draw = random.Random(seed).randint
+    return [
+        fault("protopyramid.training.feature_cache:FeatureCache.write", draw(2, 8)),
+        fault(f"{TRAINER}:Trainer._batch", draw(1, 3)),
+        fault("os:replace", 1, when=CHECKPOINT),  # written, not yet in its place
+        fault(f"{TRAINER}:Trainer._batch", draw(1, 3)),
+        fault(f"{TRAINER}:CandidateCollector.update", draw(1, 3)),
+        fault(f"{TRAINER}:project"),
+        fault("os:fsync", draw(1, 2)),  # while a file is being written
+        fault(f"{TRAINER}:fit_head"),
+        fault(f"{TRAINER}:save_checkpoint"),  # the best model is newer than it
+        fault("protopyramid.training.feature_cache:FeatureCache.write", draw(2, 6)),
+        fault("protopyramid.training.feature_cache:FeatureCache.flush", 1),
+        fault(f"{TRAINER}:Trainer._batch", draw(1, 3)),
+        fault(f"{TRAINER}:Trainer._validate", draw(1, 3)),
+        fault("protopyramid.training.finish:picture_bytes", draw(1, 8)),
+        fault("os:replace", 1, when="model.safetensors"),
+    ]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_run_killed_fifteen_times_ends_in_the_same_bytes(
+    command: Command, reference: Reference, tmp_path: Path, seed: int
+) -> None:
+    out = tmp_path / "run"
+    for moment in moments(seed):
+        done = command(*reference.arguments(out), "--resume", faults=[moment])
+        assert done.code == -signal.SIGKILL, (moment, done.stderr)
+        assert not (out / "model.safetensors").exists()
+    done = command(*reference.arguments(out), "--resume")
+    assert done.code == 0, done.stderr
+    assert (out / "model.safetensors").read_bytes() == reference.model
+    for name in ("prototypes.json", "config.toml"):
+        assert (out / name).read_bytes() == (reference.folder / name).read_bytes()
+    assert not (out / "cache").exists()
+    assert not list(out.rglob(TEMPORARY + "*"))
+    assert metrics(out) == metrics(reference.folder)
+
+
+def metrics(folder: Path) -> list[dict[str, object]]:
+    """The records of a run without its speed, which no two runs share."""
+    records = RunFolder(folder).read_lines("metrics.jsonl")
+    return [{k: v for k, v in record.items() if k != "images_per_second"} for record in records]
+
+
+def test_metrics_say_each_step_once(reference: Reference) -> None:
+    kinds = [record["kind"] for record in metrics(reference.folder)]
+    assert kinds == ["epoch", "epoch", "project", "fit-head", "epoch", "project", "fit-head"]
+    positions = [str(record["position"]) for record in metrics(reference.folder)]
+    assert len(set(positions)) == len(positions)
+
+
+def stop(command: Command, reference: Reference, out: Path, number: int, place: str) -> Done:
+    return command(*reference.arguments(out), faults=[fault(place, 2, number)])
+
+
+@pytest.mark.parametrize(
+    ("number", "place", "code"),
+    [
+        (signal.SIGTERM, f"{TRAINER}:Trainer._batch", 143),
+        (signal.SIGINT, f"{TRAINER}:Trainer._batch", 130),
+        (signal.SIGTERM, "protopyramid.training.feature_cache:FeatureCache.write", 143),
+        (signal.SIGINT, f"{TRAINER}:CandidateCollector.update", 130),
+    ],
+)
+def test_a_signal_stops_in_good_order_and_the_run_goes_on_to_the_same_bytes(
+    command: Command, reference: Reference, tmp_path: Path, number: int, place: str, code: int
+) -> None:
+    out = tmp_path / "a run"
+    done = stop(command, reference, out, number, place)
+    assert done.code == code, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"stopped by {signal.Signals(number).name}; everything is saved.")
+    assert last.endswith(
+        f"protopyramid train {reference.toml} --data {reference.manifest} --out '{out}' --resume"
+    )
+    assert "Traceback" not in done.stderr
+    again = command(*reference.arguments(out), "--resume")
+    assert again.code == 0, again.stderr
+    assert (out / "model.safetensors").read_bytes() == reference.model
+    assert metrics(out) == metrics(reference.folder)
+
+
+def test_a_signal_in_the_middle_of_an_epoch_saves_that_very_batch(
+    command: Command, reference: Reference, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    stop(command, reference, out, signal.SIGTERM, f"{TRAINER}:Trainer._batch")
+    done = command(
+        *reference.arguments(out), "--resume", faults=[fault(f"{TRAINER}:Trainer._batch", 1)]
+    )
+    assert done.code == -signal.SIGKILL
+    assert "resumed at stage 1 of 6, epoch 0" in done.stderr
+    from protopyramid.training.checkpoint import load_checkpoint
+
+    restored = load_checkpoint(RunFolder(out))
+    assert restored is not None
+    assert restored.state.position.order == (0, 0, 2)
+    assert restored.optimiser
