@@ -168,16 +168,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def torchrun_environments(processes: int) -> list[dict[str, str]]:
+def torchrun_environments(processes: int, machines: int = 1) -> list[dict[str, str]]:
     """What torchrun tells each of its processes."""
+    local = processes // machines
     port = str(free_port())
     return [
         {
             "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "GROUP_RANK": "0",
+            "LOCAL_RANK": str(rank % local),
+            "GROUP_RANK": str(rank // local),
             "WORLD_SIZE": str(processes),
-            "LOCAL_WORLD_SIZE": str(processes),
+            "LOCAL_WORLD_SIZE": str(local),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": port,
             "TORCHELASTIC_RUN_ID": "test",

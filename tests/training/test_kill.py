@@ -26,7 +26,7 @@ def moments(seed: int) -> list[dict[str, object]]:
         fault("protopyramid.training.feature_cache:FeatureCache.write", draw(2, 8)),
         fault(f"{TRAINER}:Trainer._batch", draw(1, 3)),
         fault("os:replace", 1, when=CHECKPOINT),  # written, not yet in its place
-        fault(f"{TRAINER}:Trainer._batch", draw(1, 3)),
+        fault(f"{TRAINER}:Trainer._batch", draw(4, 6)),  # in the second epoch
         fault(f"{TRAINER}:CandidateCollector.update", draw(1, 3)),
         fault(f"{TRAINER}:project"),
         fault("os:fsync", draw(1, 2)),  # while a file is being written
@@ -58,6 +58,21 @@ def test_a_run_killed_fifteen_times_ends_in_the_same_bytes(
     assert not (out / "cache").exists()
     assert not list(out.rglob(TEMPORARY + "*"))
     assert metrics(out) == metrics(reference.folder)
+
+
+def test_what_follows_a_cached_stage_reads_its_cache_after_a_kill_too(
+    command: Command, reference: Reference, tmp_path: Path
+) -> None:
+    """In half precision the cache shows in the figures."""
+    half = ["--set", "train.cache.half=true"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert command(*reference.arguments(whole), *half).code == 0
+    kill = fault(f"{TRAINER}:project", 1)
+    assert command(*reference.arguments(killed), *half, faults=[kill]).code == -signal.SIGKILL
+    assert command(*reference.arguments(killed), *half, "--resume").code == 0
+    assert metrics(killed) == metrics(whole)
+    models = [(run / "model.safetensors").read_bytes() for run in (whole, killed)]
+    assert models[0] == models[1]
 
 
 def metrics(folder: Path) -> list[dict[str, object]]:

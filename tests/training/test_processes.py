@@ -32,10 +32,10 @@ WHOLE = {
 
 
 def in_two_processes(
-    server: Server, arguments: list[str | Path], faults=((), ())
+    server: Server, arguments: list[str | Path], faults=((), ()), machines: int = 1
 ) -> tuple[Done, Done]:
     """As torchrun starts them, but without its half-minute of imports."""
-    environments = torchrun_environments(2)
+    environments = torchrun_environments(2, machines)
     jobs = [Job(arguments, faults[rank], environments[rank]) for rank in range(2)]
     first, second = server.run(*jobs)
     return first, second
@@ -187,6 +187,23 @@ def test_a_signal_to_one_process_stops_both_and_they_go_on(
     assert (first.code, second.code) == (0, 0), first.stderr + second.stderr
     whole = (pair[0] / "model.safetensors").read_bytes()
     assert (out / "model.safetensors").read_bytes() == whole
+
+
+def test_two_machines_have_a_cache_each_and_are_killed_and_resumed(
+    server: Server, reference: Reference, pair: tuple[Path, Done], tmp_path: Path
+) -> None:
+    """As many processes make the same model, whichever machines they are on."""
+    out = tmp_path / "run"
+    kill = (fault("protopyramid.training.trainer:Trainer._batch", 5),)
+    ends = in_two_processes(server, reference.arguments(out), [kill, kill], machines=2)
+    assert [end.code for end in ends] == [-signal.SIGKILL] * 2
+    parts = {path.relative_to(out / "cache").as_posix() for path in (out / "cache").glob("*/*")}
+    assert parts == {f"node-{n}/{split}" for n in (0, 1) for split in ("train", "validation")}
+    ends = in_two_processes(server, [*reference.arguments(out), "--resume"], machines=2)
+    assert [end.code for end in ends] == [0, 0], ends
+    whole = (pair[0] / "model.safetensors").read_bytes()
+    assert (out / "model.safetensors").read_bytes() == whole
+    complete(out)
 
 
 @pytest.mark.parametrize("case", ["finished", "locked", "full disk", "diverged"])

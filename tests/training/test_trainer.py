@@ -311,6 +311,11 @@ def test_a_training_image_that_cannot_be_read_is_named_before_any_training(
     with pytest.raises(UserError, match=broken.name):
         train_run(tiny(), manifest, tmp_path / "run")
     assert not (tmp_path / "run/checkpoint").exists()
+    # Once mended, the same command begins: there is nothing to go on from.
+    good = Path(str(broken).replace(str(manifest.parent), str(reference.manifest.parent)))
+    broken.write_bytes(good.read_bytes())
+    out = train_run(tiny(), manifest, tmp_path / "run")
+    assert (out / "model.safetensors").read_bytes() == reference.model
 
 
 # -- starting from another run -------------------------------------------------------------------
@@ -353,3 +358,4 @@ def test_scalars_are_written_for_tensorboard(reference: Reference) -> None:
     events.Reload()
     scalars = set(events.Tags()["scalars"])
     assert {"losses/cross_entropy", "validation/auroc", "nearest_similarity/mean"} <= scalars
+    assert len(events.Tags()["images"]) == len(load_run(reference.folder).prototypes)

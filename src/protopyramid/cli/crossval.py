@@ -15,9 +15,7 @@ def crossval(
     data: Annotated[
         Path, typer.Option(help="The manifest of the dataset (CSV); its test rows are never used.")
     ],
-    out: Annotated[
-        Path, typer.Option(help="The folder to make; the same command goes on in it.")
-    ],
+    out: Annotated[Path, typer.Option(help="The folder to make; the same command goes on in it.")],
     folds: Annotated[int, typer.Option(min=2, help="Parts, whole patients each.")] = 5,
     seeds: Annotated[
         str, typer.Option(help="Seeds, separated by commas: each deals the folds anew.")

@@ -18,7 +18,17 @@ from typing import Annotated, TextIO
 import typer
 
 from protopyramid import __version__
-from protopyramid.cli import compare, data, evaluate, explain, predict, presets, prototypes, train
+from protopyramid.cli import (
+    compare,
+    crossval,
+    data,
+    evaluate,
+    explain,
+    predict,
+    presets,
+    prototypes,
+    train,
+)
 from protopyramid.cli.help import Help, help_unless_command
 from protopyramid.errors import UserError
 
@@ -46,6 +56,7 @@ app = typer.Typer(
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
 app.command()(train.train)
+app.command()(crossval.crossval)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(compare.compare)

@@ -191,6 +191,10 @@ class Backbone(Section):
     batch_norm: bool = Field(
         False, description="Batch norm after each convolution (ours, for training from nothing)."
     )
+    padding: Literal["zeros", "replicate"] = Field(
+        "zeros",
+        description="What convolutions see beyond the edge: zeros (VGG-16), or the edge again (ours, for training from nothing).",
+    )
     weights: str = Field(
         "",
         description='Where training starts from: "" (nothing), "imagenet" (downloaded once), or a .safetensors or .pth file.',
@@ -210,6 +214,10 @@ class Neck(Section):
     )
     upsample: Literal["nearest", "bilinear"] = Field(
         "nearest", description="How a coarser map is brought to the size of the finer one (ours)."
+    )
+    padding: Literal["zeros", "replicate"] = Field(
+        "zeros",
+        description="What the pyramid's 3x3 convolutions see beyond the edge of a map (ours).",
     )
 
 
@@ -306,6 +314,10 @@ class FineLoss(Section):
         False,
         description="Divide each norm by the square root of the number of pixels (ours), so that sizes compare.",
     )
+    share: bool = Field(
+        False,
+        description="Divide each norm by that of the whole map (ours): penalise where prototypes activate, not how much.",
+    )
     outside: ClassTable = Field(
         PAPER_OUTSIDE,
         description="Penalty of activating outside the annotation, by sample class and prototype class.",
@@ -332,6 +344,10 @@ class Loss(Section):
     scope: Literal["level", "all"] = Field(
         "level",
         description="Cluster and separation maxima per level, averaged (ours), or over all prototypes at once.",
+    )
+    cluster_inside: bool = Field(
+        False,
+        description="Cluster on annotated images takes its top-k among the patches that touch the annotation (ours; cosine only).",
     )
     orthogonality: NonNegative = Field(
         0.01, description="Weight of the orthogonality loss (lambda 3)."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -27,6 +28,19 @@ def separation(
     """
     other = classes[None, :] != labels[:, None]
     return _mean_of_maxima(closeness, other, levels, scope)
+
+
+def inside_closeness(maps: Tensor, masks: Tensor, k: int) -> Tensor:
+    """Mean of the k largest similarities among the patches that touch the annotation.
+
+    maps (B, m, h, w), masks (B, H, W) 1 inside -> (B, m). Where fewer than k patches touch it, their
+    mean; where none does, the plain top-k mean.
+    """
+    touching = F.adaptive_max_pool2d(masks.to(maps.dtype)[:, None], maps.shape[-2:]) > 0
+    touching = (touching | ~touching.flatten(1).any(1)[:, None, None, None]).flatten(2)
+    values = maps.flatten(2).masked_fill(~touching, -torch.inf).topk(k, dim=-1, sorted=False).values
+    found = values > -torch.inf
+    return torch.where(found, values, 0.0).sum(-1) / found.sum(-1)
 
 
 def _mean_of_maxima(closeness: Tensor, eligible: Tensor, levels: Tensor, scope: str) -> Tensor:

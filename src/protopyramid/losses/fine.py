@@ -14,6 +14,9 @@ from torch import Tensor
 from protopyramid.config.schema import ClassTable
 from protopyramid.losses.stencil import quadratic_forms, safe_sqrt, stencils
 
+# Root mean square below which a map counts as not active: its share is faded out, not divided by zero.
+SMALL_ACTIVATION = 0.01
+
 
 def outside_of(masks: Tensor) -> Tensor:
     """The m of the equations, 1 outside the annotation, from masks that are 1 inside it.
@@ -31,6 +34,7 @@ def fine_annotation(
     outside: Tensor,
     combine: str = "paper",
     per_pixel: bool = False,
+    share: bool = False,
 ) -> Tensor:
     """The paper's fine-annotation loss by class pair, for the prototypes of one level.
 
@@ -40,7 +44,9 @@ def fine_annotation(
 
     `combine` "paper": W = outside m + inside, m = 1 outside the annotation, so that outside pixels
     weigh outside + inside. "disjoint": outside pixels weigh `outside`, inside pixels `inside`.
-    `per_pixel` divides each norm by sqrt(H W).
+    `per_pixel` divides each norm by sqrt(H W). `share` divides it by the norm of the whole map
+    instead: what counts is where a prototype activates, not how strongly, so that being like nothing
+    at all is no way out.
     """
     if combine not in ("paper", "disjoint"):
         raise ValueError(f'expected combine "paper" or "disjoint", got "{combine}"')
@@ -48,6 +54,9 @@ def fine_annotation(
     inner, cross, outer = _pixel_weights(inside, outside, combine)
     squares = inner * forms[..., 0] + cross * forms[..., 1] + outer * forms[..., 2]
     norms = safe_sqrt(squares.clamp(min=0.0))
+    if share:
+        whole = safe_sqrt(forms[..., 0] + 2.0 * forms[..., 1] + forms[..., 2])
+        return (norms / (whole + SMALL_ACTIVATION * _scale(masks, True))).sum(1).mean()
     return norms.sum(1).mean() / _scale(masks, per_pixel)
 
 

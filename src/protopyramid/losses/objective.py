@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from protopyramid.config.schema import Config
-from protopyramid.losses.cluster import cluster, separation
+from protopyramid.losses.cluster import cluster, inside_closeness, separation
 from protopyramid.losses.fine import fine_annotation, fine_grouped, fine_tables
 from protopyramid.losses.orthogonality import orthogonality
 from protopyramid.model.network import Evidence
@@ -83,7 +83,10 @@ class Objective(nn.Module):
         classes, levels, scope = prototypes.classes, prototypes.levels, self.config.scope
         terms = {}
         if weights["cluster"]:
-            terms["cluster"] = cluster(evidence.closeness, labels, classes, levels, scope)
+            closeness = evidence.closeness
+            if self.config.cluster_inside:
+                closeness = self._inside(evidence, labels, masks, annotated, prototypes)
+            terms["cluster"] = cluster(closeness, labels, classes, levels, scope)
         if weights["separation"]:
             terms["separation"] = separation(evidence.closeness, labels, classes, levels, scope)
         if weights["orthogonality"]:
@@ -92,6 +95,22 @@ class Objective(nn.Module):
         if weights["fine"]:
             terms["fine"] = self._fine(evidence, labels, masks, annotated, prototypes)
         return terms
+
+    def _inside(
+        self,
+        evidence: Evidence,
+        labels: Tensor,
+        masks: Tensor,
+        annotated: Tensor,
+        prototypes: PrototypeLayer,
+    ) -> Tensor:
+        """Closeness (B, m), that of annotated lesions taken among the patches of the annotation."""
+        parts = [
+            inside_closeness(maps, masks, prototypes.pooled_patches(level, maps))
+            for level, maps in evidence.maps.items()
+        ]
+        lesion = (annotated & (labels != self.negative))[:, None]
+        return torch.where(lesion, torch.cat(parts, dim=1), evidence.closeness)
 
     def _fine(
         self,
@@ -119,6 +138,7 @@ class Objective(nn.Module):
                 outside[:, prototypes.slices[level]],
                 fine.combine,
                 fine.per_pixel,
+                fine.share,
             )
             for level, by_level in maps.items()
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from protopyramid.errors import UserError
 # but the last, whose pool the paper leaves out so that the coarsest map is 14 x 14 at 224 px.
 VGG16_BLOCKS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 LEVELS = (2, 3, 4, 5)
+Padding = Literal["zeros", "replicate"]
 IMAGE = 0  # key of the image itself among the maps
 
 
@@ -54,7 +56,9 @@ class VGG16(Backbone):
     {2: (1, 16, 8, 8), 3: (1, 32, 4, 4), 4: (1, 64, 2, 2), 5: (1, 64, 2, 2)}
     """
 
-    def __init__(self, width: float = 1.0, batch_norm: bool = False) -> None:
+    def __init__(
+        self, width: float = 1.0, batch_norm: bool = False, padding: Padding = "zeros"
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         self._ends: list[int] = []
@@ -62,7 +66,7 @@ class VGG16(Backbone):
         inputs = 3
         for number, block in enumerate(VGG16_BLOCKS, start=1):
             for outputs in (max(1, round(full * width)) for full in block):
-                layers.extend(_convolution(inputs, outputs, batch_norm))
+                layers.extend(_convolution(inputs, outputs, batch_norm, padding))
                 inputs = outputs
             if number < len(VGG16_BLOCKS):
                 layers.append(nn.MaxPool2d(kernel_size=2, stride=2))
@@ -136,15 +140,15 @@ class TimmBackbone(Backbone):
 def build_backbone(config: BackboneConfig) -> Backbone:
     """The backbone of a configuration, with random weights."""
     if config.name == "vgg16":
-        return VGG16(config.width, config.batch_norm)
+        return VGG16(config.width, config.batch_norm, config.padding)
     library, _, name = config.name.partition(":")
     if library == "timm" and name:
         return TimmBackbone(name)
     raise UserError(f'model.backbone.name: expected "vgg16" or "timm:NAME", got "{config.name}"')
 
 
-def _convolution(inputs: int, outputs: int, batch_norm: bool) -> list[nn.Module]:
-    convolution = nn.Conv2d(inputs, outputs, kernel_size=3, padding=1)
+def _convolution(inputs: int, outputs: int, batch_norm: bool, padding: Padding) -> list[nn.Module]:
+    convolution = nn.Conv2d(inputs, outputs, kernel_size=3, padding=1, padding_mode=padding)
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
     nn.init.zeros_(torch.as_tensor(convolution.bias))
     norm: list[nn.Module] = [nn.BatchNorm2d(outputs)] if batch_norm else []

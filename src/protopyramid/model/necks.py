@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from protopyramid.config.schema import Neck as NeckConfig
 
 COARSEST = 5
+Padding = Literal["zeros", "replicate"]
 
 
 class Pyramid(nn.Module):
@@ -22,7 +24,12 @@ class Pyramid(nn.Module):
     """
 
     def __init__(
-        self, channels: Mapping[int, int], dim: int, finest: int, upsample: str = "nearest"
+        self,
+        channels: Mapping[int, int],
+        dim: int,
+        finest: int,
+        upsample: str = "nearest",
+        padding: Padding = "zeros",
     ) -> None:
         super().__init__()
         self.upsample = upsample
@@ -31,7 +38,11 @@ class Pyramid(nn.Module):
             {str(level): _convolution(channels[level], dim, 1) for level in self.inputs}
         )
         self.smooth = nn.ModuleDict(
-            {str(level): _convolution(dim, dim, 3) for level in self.inputs if level < COARSEST}
+            {
+                str(level): _convolution(dim, dim, 3, padding)
+                for level in self.inputs
+                if level < COARSEST
+            }
         )
 
     def forward(self, maps: Mapping[int, Tensor]) -> dict[int, Tensor]:
@@ -85,14 +96,14 @@ Neck = Pyramid | AddOn | NoNeck
 def build_neck(config: NeckConfig, channels: Mapping[int, int], levels: Sequence[int]) -> Neck:
     """The neck of a configuration for a backbone's channels and the levels that have prototypes."""
     if config.kind == "pyramid":
-        return Pyramid(channels, config.dim, min(levels), config.upsample)
+        return Pyramid(channels, config.dim, min(levels), config.upsample, config.padding)
     if config.kind == "add-on":
         return AddOn(channels, config.dim)
     return NoNeck()
 
 
-def _convolution(inputs: int, outputs: int, size: int) -> nn.Conv2d:
-    convolution = nn.Conv2d(inputs, outputs, kernel_size=size, padding=size // 2)
+def _convolution(inputs: int, outputs: int, size: int, padding: Padding = "zeros") -> nn.Conv2d:
+    convolution = nn.Conv2d(inputs, outputs, size, padding=size // 2, padding_mode=padding)
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
     nn.init.zeros_(torch.as_tensor(convolution.bias))
     return convolution

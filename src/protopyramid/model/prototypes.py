@@ -62,9 +62,15 @@ class PrototypeLayer(nn.Module):
             return cosine_maps(z, vectors, self.similarity.relu)
         return log_similarity(l2_maps(z, vectors, self.similarity.squared))
 
+    def pooled_patches(self, level: int, maps: Tensor) -> int:
+        """The number k of patches in the top-k mean of maps (B, any, H, W) of a level."""
+        if self.pooling.kind == "max":
+            return 1
+        return pool_size(self.pooling.k, level, maps.shape[-2] * maps.shape[-1])
+
     def _compare(self, z: Tensor, vectors: Tensor, level: int) -> tuple[Tensor, Tensor, Tensor]:
         kind = self.pooling.kind
-        k = 1 if kind == "max" else pool_size(self.pooling.k, level, z.shape[-2] * z.shape[-1])
+        k = self.pooled_patches(level, z)
         if self.similarity.kind == "cosine":
             maps = cosine_maps(z, vectors, self.similarity.relu)
             closeness = top_mean(maps, k)

@@ -92,6 +92,11 @@ def load_checkpoint(folder: RunFolder) -> Restored | None:
     return None
 
 
+def has_checkpoint(folder: RunFolder) -> bool:
+    """Whether there is anything to go on from."""
+    return bool(_numbers(folder))
+
+
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Put back the state that `save_checkpoint` took from an optimiser of the same parameters."""
     state: dict[int, dict[str, Tensor]] = {}

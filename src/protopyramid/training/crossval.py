@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protopyramid.config.schema import Config
+from protopyramid.data.images import content_hash, read_image
 from protopyramid.data.manifest import (
     BOX_COLUMNS,
     Manifest,
@@ -71,6 +73,8 @@ def cross_validate(
     _check(seeds)
     folder = RunFolder(out)
     manifest = read_manifest(data, config.data.classes)
+    if backbone_from is not None:
+        _warn_of_leak(manifest, RunFolder(backbone_from))
     results = []
     with folder.lock():
         for seed in seeds:
@@ -167,6 +171,23 @@ def _check(seeds: Sequence[int]) -> None:
         raise UserError(f"--seeds: expected different numbers, as in 0,1,2, got {list(seeds)}")
 
 
+def _warn_of_leak(manifest: Manifest, source: RunFolder) -> None:
+    """A backbone that has learned from an image must not be tested on it."""
+    known = {
+        digest
+        for part in source.read_json("data.json")["splits"].values()
+        for digest in part.values()
+    }
+    samples = [sample for sample in manifest.samples if sample.split != "test"]
+    seen = [s.name for s in samples if content_hash(read_image(s.image)) in known]
+    if seen:
+        warnings.warn(
+            f"{source.path}: its backbone was trained on {len(seen)} of the {len(samples)} images of "
+            f"{manifest.path} ({seen[0]} …); the figures will be too good",
+            stacklevel=3,
+        )
+
+
 def _with_seed(config: Config, seed: int) -> Config:
     content = config.model_dump()
     content["train"]["seed"] = seed
@@ -202,7 +223,7 @@ def _write_manifest(
     writer.writerow([*columns, *extra])
     for sample in fold.samples:
         mask = "" if sample.mask is None else _relative(sample.mask, run)
-        box = ["", "", "", ""] if sample.box is None else [f"{value:g}" for value in sample.box]
+        box = ["", "", "", ""] if sample.box is None else [repr(value) for value in sample.box]
         facts = [_relative(sample.image, run), sample.label, sample.split, mask, sample.patient_id]
         writer.writerow([*facts, *box, *(sample.extra.get(name, "") for name in extra)])
     path = run / MANIFEST

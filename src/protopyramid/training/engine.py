@@ -11,6 +11,7 @@ from protopyramid.config.schema import Config
 from protopyramid.data.manifest import Manifest
 from protopyramid.errors import UserError
 from protopyramid.run import RunFolder
+from protopyramid.training.checkpoint import has_checkpoint
 from protopyramid.training.data_check import training_manifest
 from protopyramid.training.processes import first_does, start_fabric
 from protopyramid.training.trainer import Trainer
@@ -50,16 +51,20 @@ def train_run(
 
 
 def _begin(folder: RunFolder, config: Config, data: str | Path, resume: bool) -> Manifest | None:
-    """What may be trained in this folder: its data, or None where nothing is left to do."""
-    if (folder / "format").is_file():
-        folder.check_format()
-        if not resume:
-            state = "finished run" if is_finished(folder) else "run that was stopped"
-            advice = "" if is_finished(folder) else "go on with --resume, or "
-            raise UserError(f"{folder.path}: holds a {state}; {advice}choose another folder")
-        _check_same_config(folder, config)
-    if is_finished(folder):
-        folder.check_format()
+    """What may be trained in this folder: its data, or None where nothing is left to do.
+
+    A run that failed before its first checkpoint is begun anew.
+    """
+    finished = is_finished(folder)
+    if not finished and not has_checkpoint(folder):
+        return training_manifest(data, config)
+    folder.check_format()
+    if not resume:
+        state = "finished run" if finished else "run that was stopped"
+        advice = "" if finished else "go on with --resume, or "
+        raise UserError(f"{folder.path}: holds a {state}; {advice}choose another folder")
+    _check_same_config(folder, config)
+    if finished:
         return None
     manifest = training_manifest(data, config)
     _check_same_data(folder, manifest)
@@ -74,7 +79,7 @@ def is_finished(folder: RunFolder) -> bool:
 def _check_same_config(folder: RunFolder, config: Config) -> None:
     """A run goes on with the configuration that it began with, and no other."""
     path = folder / "config.toml"
-    if path.is_file() and load_config(path) != config:
+    if load_config(path) != config:
         raise UserError(
             f"{path}: the run was begun with another configuration; "
             "resume with the same preset and --set, or choose another folder"
@@ -83,8 +88,6 @@ def _check_same_config(folder: RunFolder, config: Config) -> None:
 
 def _check_same_data(folder: RunFolder, manifest: Manifest) -> None:
     """Checkpoints name images by their place: a run goes on with the rows that it began with."""
-    if not (folder / "data.json").is_file():
-        return
     begun = folder.read_json("data.json")["splits"]
     for split, names in begun.items():
         if list(names) != [sample.name for sample in manifest.split(split)]:

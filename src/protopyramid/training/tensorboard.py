@@ -27,9 +27,10 @@ class Board:
             self._open().add_scalar(name, value, self._step)
 
     def add_picture(self, name: str, picture: NDArray[np.float32]) -> None:
-        """A grey picture (H, W) with values in [0, 1]."""
+        """A picture, grey (H, W) or colour (H, W, 3), with values in [0, 1]."""
         if self._enabled:
-            self._open().add_image(name, picture, self._step, dataformats="HW")
+            order = "HW" if picture.ndim == 2 else "HWC"
+            self._open().add_image(name, picture, self._step, dataformats=order)
 
     def close(self) -> None:
         """Write what is pending."""

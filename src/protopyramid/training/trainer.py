@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from protopyramid.config.schema import Config, FitHeadStep, TrainStep
+from protopyramid.data.images import read_image
 from protopyramid.data.manifest import Manifest
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
@@ -242,6 +243,10 @@ class Trainer:
         self.model.load_state_dict(tensors)
         shutil.rmtree(self.folder / CACHE, ignore_errors=True)
         finish_run(self.folder, self.config, self.model, self.train_split.source.store, records)
+        for record in records:
+            name = f"{record['class']}/level {record['level']}/prototype {record['index']}"
+            picture = read_image(self.folder / f"prototypes/{record['index']:03d}.png")
+            self.board.add_picture(name, picture)
         self.reporter.say(f"best on validation: {note}")
 
     # -- stages ----------------------------------------------------------------------------------
