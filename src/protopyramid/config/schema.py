@@ -215,6 +215,10 @@ class Neck(Section):
     upsample: Literal["nearest", "bilinear"] = Field(
         "nearest", description="How a coarser map is brought to the size of the finer one (ours)."
     )
+    start: Literal["centred", "random"] = Field(
+        "centred",
+        description="Training starts the pyramid with channels of mean 0 and variance 1 (ours), or as drawn.",
+    )
     padding: Literal["zeros", "replicate"] = Field(
         "zeros",
         description="What the pyramid's 3x3 convolutions see beyond the edge of a map (ours).",

@@ -53,6 +53,13 @@ class Pyramid(nn.Module):
             z[level] = self.smooth[str(level)](self._up(z[level + 1], lateral) + lateral)
         return {level: z[level] for level in self.inputs}
 
+    def last_convolution(self, level: int) -> nn.Conv2d:
+        """The convolution whose output is z of a level."""
+        layers = self.lateral if level == COARSEST else self.smooth
+        convolution = layers[str(level)]
+        assert isinstance(convolution, nn.Conv2d)
+        return convolution
+
     def _up(self, z: Tensor, like: Tensor) -> Tensor:
         if z.shape[-2:] == like.shape[-2:]:
             return z

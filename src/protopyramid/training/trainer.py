@@ -29,9 +29,11 @@ from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.losses.objective import Losses, Objective
 from protopyramid.model.head import first_weights
+from protopyramid.model.necks import Pyramid
 from protopyramid.model.network import PrototypeNetwork, build_model
 from protopyramid.model.weights import start_backbone
 from protopyramid.run import RunFolder
+from protopyramid.training.centring import ChannelMoments, centre_level
 from protopyramid.training.checkpoint import (
     Position,
     Restored,
@@ -74,6 +76,7 @@ from protopyramid.training.signals import Stopped, StopRequest
 from protopyramid.training.tensorboard import Board
 
 CACHE = "cache"
+CENTRING_IMAGES = 256  # a sample is enough for the means and variances of channels
 
 
 class StepModule(nn.Module):
@@ -172,6 +175,8 @@ class Trainer:
         """Everything before the first step: weights to start from, prototypes from patches."""
         first_does(self.fabric, self._begin)
         same_everywhere(self.fabric, self.model)
+        if isinstance(self.model.neck, Pyramid) and self.config.model.neck.start == "centred":
+            self._centre_pyramid(self.model.neck)
         if self.model.prototypes is not None and self.config.model.prototypes.init == "patches":
             self._start_prototypes()
         self._save(Position())
@@ -413,6 +418,13 @@ class Trainer:
         self._save(position)
 
     # -- passes over images ----------------------------------------------------------------------
+    def _centre_pyramid(self, neck: Pyramid) -> None:
+        """Coarsest level first, since each level feeds the next; a sample of the images is enough."""
+        for level in reversed(neck.inputs):
+            moments = ChannelMoments(level, self.config.model.neck.dim)
+            self._each_training_batch(moments.update, most=CENTRING_IMAGES)
+            centre_level(neck, level, gather(self.fabric, moments.result()))
+
     def _start_prototypes(self) -> None:
         prototypes = self.model.prototypes
         assert prototypes is not None
@@ -421,10 +433,15 @@ class Trainer:
         parts = to_device(gather(self.fabric, collector.result()), self.fabric.device)
         start_prototypes(prototypes, merge_patches(parts), self.config.train.seed)
 
-    def _each_training_batch(self, use: Callable[..., None]) -> None:
-        """Give z, indices, labels, masks and flags of all training images, as they are, to `use`."""
+    def _each_training_batch(self, use: Callable[..., None], most: int | None = None) -> None:
+        """Give z, indices, labels, masks and flags of training images, as they are, to `use`.
+
+        All of them or, evenly spread, at most `most`.
+        """
         self.model.eval()
         source, pool = self.train_split.source, self._pool()
+        if most is not None:
+            pool = pool[:: -(-len(pool) // most)]
         for part in self._own_batches(source, pool):
             fetched = source.plain(part)
             with torch.no_grad():
