@@ -219,6 +219,10 @@ class Neck(Section):
         "centred",
         description="Training starts the pyramid with channels of mean 0 and variance 1 (ours), or as drawn.",
     )
+    batch_norm: bool = Field(
+        False,
+        description="Batch norm without bias on each level of the pyramid (ours): no direction is common to all patches.",
+    )
     padding: Literal["zeros", "replicate"] = Field(
         "zeros",
         description="What the pyramid's 3x3 convolutions see beyond the edge of a map (ours).",
@@ -349,9 +353,9 @@ class Loss(Section):
         "level",
         description="Cluster and separation maxima per level, averaged (ours), or over all prototypes at once.",
     )
-    cluster_inside: bool = Field(
-        False,
-        description="Cluster on annotated images takes its top-k among the patches that touch the annotation (ours; cosine only).",
+    cluster_over: Literal["max", "mean"] = Field(
+        "max",
+        description="Cluster draws the nearest prototype of the class (ancestor) or all of them (ours) to an image.",
     )
     orthogonality: NonNegative = Field(
         0.01, description="Weight of the orthogonality loss (lambda 3)."
@@ -359,6 +363,13 @@ class Loss(Section):
     group: Literal["class-level", "class"] = Field(
         "class-level",
         description="Prototypes that should be orthogonal: of one class and level (ours), or of one class.",
+    )
+    contrast: NonNegative = Field(
+        0.0,
+        description="Weight of the contrast loss (ours): own-class prototypes prefer the annotation to the rest by a margin.",
+    )
+    contrast_margin: Annotated[float, Field(gt=0, le=2)] = Field(
+        0.5, description="Margin of the contrast loss, in units of similarity."
     )
     fine: FineLoss = Field(FineLoss(), description="The fine-annotation loss.")
 
@@ -440,7 +451,8 @@ class TrainStep(Section):
         description="Fixed augmented views of each image, cached where the frozen part ends; 0 draws fresh ones, uncached.",
     )
     losses: dict[
-        Literal["cross_entropy", "cluster", "separation", "orthogonality", "fine"], NonNegative
+        Literal["cross_entropy", "cluster", "separation", "orthogonality", "fine", "contrast"],
+        NonNegative,
     ] = Field({}, description="Weights of loss terms for this step alone.")
 
     @field_validator("learns")

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
 def cluster(
-    closeness: Tensor, labels: Tensor, classes: Tensor, levels: Tensor, scope: str = "level"
+    closeness: Tensor,
+    labels: Tensor,
+    classes: Tensor,
+    levels: Tensor,
+    scope: str = "level",
+    over: str = "max",
 ) -> Tensor:
     """-mean_i max_{j: c_j = y_i} a_ij: some prototype of the image's class should be near.
 
     closeness a (B, m), labels (B,), classes (m,), levels (m,) -> scalar. `scope` "level" takes the
-    maximum on each level and averages over levels; "all" takes one maximum.
+    maximum on each level and averages over levels; "all" takes one maximum. `over` "mean" takes the
+    mean over the prototypes of the class instead of the maximum: all of them are drawn to the image.
     """
     own = classes[None, :] == labels[:, None]
+    if over == "mean":
+        return -torch.where(own, closeness, 0.0).sum() / own.sum().clamp(min=1)
     return -_mean_of_maxima(closeness, own, levels, scope)
 
 
@@ -28,19 +35,6 @@ def separation(
     """
     other = classes[None, :] != labels[:, None]
     return _mean_of_maxima(closeness, other, levels, scope)
-
-
-def inside_closeness(maps: Tensor, masks: Tensor, k: int) -> Tensor:
-    """Mean of the k largest similarities among the patches that touch the annotation.
-
-    maps (B, m, h, w), masks (B, H, W) 1 inside -> (B, m). Where fewer than k patches touch it, their
-    mean; where none does, the plain top-k mean.
-    """
-    touching = F.adaptive_max_pool2d(masks.to(maps.dtype)[:, None], maps.shape[-2:]) > 0
-    touching = (touching | ~touching.flatten(1).any(1)[:, None, None, None]).flatten(2)
-    values = maps.flatten(2).masked_fill(~touching, -torch.inf).topk(k, dim=-1, sorted=False).values
-    found = values > -torch.inf
-    return torch.where(found, values, 0.0).sum(-1) / found.sum(-1)
 
 
 def _mean_of_maxima(closeness: Tensor, eligible: Tensor, levels: Tensor, scope: str) -> Tensor:

@@ -10,13 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from protopyramid.config.schema import Config
-from protopyramid.losses.cluster import cluster, inside_closeness, separation
+from protopyramid.losses.cluster import cluster, separation
+from protopyramid.losses.contrast import contrast
 from protopyramid.losses.fine import fine_annotation, fine_grouped, fine_tables
 from protopyramid.losses.orthogonality import orthogonality
 from protopyramid.model.network import Evidence
 from protopyramid.model.prototypes import PrototypeLayer
 
-TERMS = ("cross_entropy", "cluster", "separation", "orthogonality", "fine")
+TERMS = ("cross_entropy", "cluster", "separation", "orthogonality", "fine", "contrast")
 
 
 class Losses(NamedTuple):
@@ -83,10 +84,8 @@ class Objective(nn.Module):
         classes, levels, scope = prototypes.classes, prototypes.levels, self.config.scope
         terms = {}
         if weights["cluster"]:
-            closeness = evidence.closeness
-            if self.config.cluster_inside:
-                closeness = self._inside(evidence, labels, masks, annotated, prototypes)
-            terms["cluster"] = cluster(closeness, labels, classes, levels, scope)
+            over = self.config.cluster_over
+            terms["cluster"] = cluster(evidence.closeness, labels, classes, levels, scope, over)
         if weights["separation"]:
             terms["separation"] = separation(evidence.closeness, labels, classes, levels, scope)
         if weights["orthogonality"]:
@@ -94,9 +93,11 @@ class Objective(nn.Module):
             terms["orthogonality"] = orthogonality(prototypes.vectors, classes, levels, group)
         if weights["fine"]:
             terms["fine"] = self._fine(evidence, labels, masks, annotated, prototypes)
+        if weights["contrast"]:
+            terms["contrast"] = self._contrast(evidence, labels, masks, annotated, prototypes)
         return terms
 
-    def _inside(
+    def _contrast(
         self,
         evidence: Evidence,
         labels: Tensor,
@@ -104,13 +105,26 @@ class Objective(nn.Module):
         annotated: Tensor,
         prototypes: PrototypeLayer,
     ) -> Tensor:
-        """Closeness (B, m), that of annotated lesions taken among the patches of the annotation."""
+        """The contrast loss over D' without the negative class, averaged over levels."""
+        rows = self._lesions(labels, annotated)
+        if not len(rows):
+            return evidence.closeness.sum() * 0.0
+        own = labels[rows][:, None] == prototypes.classes[None, :]
         parts = [
-            inside_closeness(maps, masks, prototypes.pooled_patches(level, maps))
+            contrast(
+                maps[rows],
+                masks[rows],
+                own[:, prototypes.slices[level]],
+                prototypes.pooled_patches(level, maps),
+                self.config.contrast_margin,
+            )
             for level, maps in evidence.maps.items()
         ]
-        lesion = (annotated & (labels != self.negative))[:, None]
-        return torch.where(lesion, torch.cat(parts, dim=1), evidence.closeness)
+        return torch.stack(parts).mean()
+
+    def _lesions(self, labels: Tensor, annotated: Tensor) -> Tensor:
+        """Rows of a batch that are annotated and not of the negative class."""
+        return (annotated & (labels != self.negative)).nonzero().squeeze(1)
 
     def _fine(
         self,
@@ -121,7 +135,7 @@ class Objective(nn.Module):
         prototypes: PrototypeLayer,
     ) -> Tensor:
         """The fine loss over D' without the negative class, whose rows are zero."""
-        rows = (annotated & (labels != self.negative)).nonzero().squeeze(1)
+        rows = self._lesions(labels, annotated)
         if not len(rows):
             return evidence.closeness.sum() * 0.0
         fine, labels, masks = self.config.fine, labels[rows], masks[rows]

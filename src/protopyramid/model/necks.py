@@ -30,6 +30,7 @@ class Pyramid(nn.Module):
         finest: int,
         upsample: str = "nearest",
         padding: Padding = "zeros",
+        batch_norm: bool = False,
     ) -> None:
         super().__init__()
         self.upsample = upsample
@@ -44,13 +45,22 @@ class Pyramid(nn.Module):
                 if level < COARSEST
             }
         )
+        # Affine off: with a bias, a direction common to all patches could come back.
+        self.norm = nn.ModuleDict(
+            {
+                str(level): nn.BatchNorm2d(dim, affine=False) if batch_norm else nn.Identity()
+                for level in self.inputs
+            }
+        )
 
     def forward(self, maps: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """{level: c (B, channels, H, W)} -> {level: z (B, d, H, W)}, same sizes."""
-        z = {COARSEST: self.lateral[str(COARSEST)](maps[COARSEST])}
+        top = str(COARSEST)
+        z = {COARSEST: self.norm[top](self.lateral[top](maps[COARSEST]))}
         for level in reversed(self.inputs[:-1]):
             lateral = self.lateral[str(level)](maps[level])
-            z[level] = self.smooth[str(level)](self._up(z[level + 1], lateral) + lateral)
+            joined = self._up(z[level + 1], lateral) + lateral
+            z[level] = self.norm[str(level)](self.smooth[str(level)](joined))
         return {level: z[level] for level in self.inputs}
 
     def last_convolution(self, level: int) -> nn.Conv2d:
@@ -103,7 +113,14 @@ Neck = Pyramid | AddOn | NoNeck
 def build_neck(config: NeckConfig, channels: Mapping[int, int], levels: Sequence[int]) -> Neck:
     """The neck of a configuration for a backbone's channels and the levels that have prototypes."""
     if config.kind == "pyramid":
-        return Pyramid(channels, config.dim, min(levels), config.upsample, config.padding)
+        return Pyramid(
+            channels,
+            config.dim,
+            min(levels),
+            config.upsample,
+            config.padding,
+            config.batch_norm,
+        )
     if config.kind == "add-on":
         return AddOn(channels, config.dim)
     return NoNeck()
