@@ -64,6 +64,39 @@ def test_an_add_on_has_level_five_alone() -> None:
         Config.model_validate({"model": {"neck": {"kind": "add-on"}}})
 
 
+def test_a_share_is_of_the_loss_by_class_pair_alone() -> None:
+    fine = {"kind": "grouped", "share": True}
+    with pytest.raises(ValidationError, match=r'share needs kind "class-pair"'):
+        Config.model_validate({"loss": {"fine": fine}})
+    assert Config.model_validate({"loss": {"fine": {"share": True}}}).loss.fine.share
+
+
+def test_what_is_ours_beside_the_papers_losses_and_layers_is_off() -> None:
+    """The start of the pyramid alone is on; it changes where training begins, not the model."""
+    config = Config()
+    assert not config.loss.contrast
+    assert not config.loss.fine.share
+    assert config.loss.cluster_over == "max"
+    assert (config.model.backbone.padding, config.model.neck.padding) == ("zeros", "zeros")
+    assert not config.model.neck.batch_norm
+    assert config.model.neck.start == "centred"
+
+
+@pytest.mark.parametrize(
+    "loss", [{"contrast": -1}, {"contrast_margin": 0}, {"cluster_over": "median"}], ids=str
+)
+def test_impossible_settings_of_our_losses_are_refused(loss: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Config.model_validate({"loss": loss})
+
+
+def test_a_step_may_weigh_the_contrast_loss() -> None:
+    step = {"step": "train", "losses": {"contrast": 2.0}}
+    schedule = [step, {"step": "project"}, {"step": "fit-head"}]
+    config = Config.model_validate({"train": {"schedule": schedule}})
+    assert config.train.schedule[0].losses == {"contrast": 2.0}  # type: ignore[union-attr]
+
+
 def test_a_configuration_cannot_be_changed_in_place() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Config().train.seed = 3  # type: ignore[misc]

@@ -11,8 +11,8 @@ LEVELS = torch.tensor([2, 2, 2, 2, 4, 4, 5, 5, 5, 5])
 LABELS = torch.tensor([0, 1, 2, 3, 0])
 
 
-def naive(closeness, labels, classes, levels, scope, own):
-    """Mean over images of the mean over groups of the largest eligible closeness."""
+def naive(closeness, labels, classes, levels, scope, own, over="max"):
+    """Mean over images of the mean over groups of the largest, or mean, eligible closeness."""
     groups = sorted(set(levels.tolist())) if scope == "level" else [None]
     per_image = []
     for i, label in enumerate(labels.tolist()):
@@ -25,7 +25,9 @@ def naive(closeness, labels, classes, levels, scope, own):
                 )
                 if (group is None or level == group) and (owner == label) == own
             ]
-            if eligible:
+            if eligible and over == "mean":
+                maxima.append(sum(eligible) / len(eligible))
+            elif eligible:
                 largest = eligible[0]
                 for value in eligible[1:]:
                     largest = value if value > largest else largest
@@ -115,9 +117,52 @@ def test_repeating_the_batch_does_not_change_the_loss(loss):
     torch.testing.assert_close(once, twice)
 
 
+@pytest.mark.parametrize("kind", ["mixed", "negative", "distances"])
+@pytest.mark.parametrize("scope", ["level", "all"])
+def test_cluster_over_the_mean_and_its_gradient_equal_a_loop(scope, kind):
+    fast, slow = closeness(kind).requires_grad_(), closeness(kind).requires_grad_()
+    ours = cluster(fast, LABELS, CLASSES, LEVELS, scope, over="mean")
+    theirs = naive(slow, LABELS, CLASSES, LEVELS, scope, own=True, over="mean")
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=0)
+    ours.backward()
+    theirs.backward()
+    torch.testing.assert_close(fast.grad, slow.grad, rtol=1e-5, atol=1e-8)
+
+
+def test_over_the_mean_every_prototype_of_the_class_is_drawn_and_over_the_maximum_one():
+    a = torch.tensor([[0.9, 0.1, 0.5]], requires_grad=True)
+    labels, classes, levels = torch.tensor([0]), torch.tensor([0, 0, 1]), torch.tensor([5, 5, 5])
+    cluster(a, labels, classes, levels, over="mean").backward()
+    assert a.grad.tolist() == [[-0.5, -0.5, 0.0]]
+    a.grad = None
+    cluster(a, labels, classes, levels, over="max").backward()
+    assert a.grad.tolist() == [[-1.0, 0.0, 0.0]]
+
+
+def test_over_the_mean_images_count_equally_however_many_prototypes_their_class_has():
+    a = torch.tensor([[0.6, 0.6, 0.6, 0.0], [0.0, 0.0, 0.0, 0.2]])
+    labels, classes = torch.tensor([0, 1]), torch.tensor([0, 0, 0, 1])
+    loss = cluster(a, labels, classes, torch.full((4,), 5), over="mean")
+    assert loss.item() == pytest.approx(-(0.6 + 0.2) / 2)
+
+
+def test_over_the_mean_without_a_prototype_is_zero_and_no_nan():
+    a = torch.ones(2, 1, requires_grad=True)
+    value = cluster(a, torch.tensor([1, 1]), torch.tensor([0]), torch.tensor([5]), over="mean")
+    value.backward()
+    assert value.item() == 0.0
+    assert a.grad.tolist() == [[0.0], [0.0]]
+
+
+def test_over_anything_else_is_refused():
+    with pytest.raises(ValueError, match=r"max.*mean.*median"):
+        cluster(closeness(), LABELS, CLASSES, LEVELS, over="median")
+
+
 def test_a_nan_is_not_hidden():
     a = closeness()
     a[0] = torch.nan
+    assert cluster(a, LABELS, CLASSES, LEVELS, over="mean").isnan()
     for loss in (cluster, separation):
         for scope in ("level", "all"):
             assert loss(a, LABELS, CLASSES, LEVELS, scope).isnan()

@@ -26,7 +26,9 @@ def pixel_weight(mask: Tensor, inside: Tensor, outside: Tensor, combine: str) ->
     return outside * m + inside * mask
 
 
-def naive_fine(maps, masks, inside, outside, combine="paper", per_pixel=False) -> Tensor:
+def naive_fine(
+    maps, masks, inside, outside, combine="paper", per_pixel=False, share=False
+) -> Tensor:
     """Upsample, multiply, norm; one image and one prototype at a time."""
     per_image = []
     for i in range(len(maps)):
@@ -37,7 +39,12 @@ def naive_fine(maps, masks, inside, outside, combine="paper", per_pixel=False) -
             )[0, 0]
             w = pixel_weight(masks[i].to(maps.dtype), inside[i, j], outside[i, j], combine)
             norm = torch.linalg.vector_norm(w * pam)
-            total = total + (norm / math.sqrt(masks[i].numel()) if per_pixel else norm)
+            root = math.sqrt(masks[i].numel())
+            if share:
+                norm = norm / (torch.linalg.vector_norm(pam) + 0.01 * root)
+            elif per_pixel:
+                norm = norm / root
+            total = total + norm
         per_image.append(total)
     return torch.stack(per_image).mean()
 
@@ -398,6 +405,106 @@ def test_comparison_detects_corner_aligned_upsampling(monkeypatch):
 
     monkeypatch.setattr(stencil, "_pair_matrices", corner_aligned)
     assert min(disagreement(*problem())) > 100 * TOLERANCE
+
+
+# The share: where a prototype activates, not how strongly.
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("combine", ["paper", "disjoint"])
+def test_share_and_its_gradient_equal_upsample_multiply_divide(mask, combine):
+    value, gradient = disagreement(*problem(mask=mask), combine=combine, share=True)
+    assert value < TOLERANCE
+    # All inside or all outside, the share hardly depends on the maps: its gradient is a difference of
+    # two that nearly cancel.
+    assert gradient < (10 * TOLERANCE if mask.startswith("all") else TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("cells", "pixels"), [((5, 7), (32, 23)), ((9, 8), (4, 5)), ((1, 1), (16, 16))]
+)
+def test_share_is_exact_at_any_size_ratio(cells, pixels):
+    value, gradient = disagreement(*problem((2, 2, *cells), pixels, mask="soft"), share=True)
+    assert value < TOLERANCE
+    assert gradient < 10 * TOLERANCE
+
+
+@pytest.mark.parametrize("mask", ["border", "soft"])
+def test_share_passes_gradcheck(mask):
+    maps, masks, inside, outside = (x.double() for x in problem((2, 2, 3, 4), (7, 6), mask=mask))
+    assert torch.autograd.gradcheck(
+        lambda s: fine_annotation(s, masks, inside, outside, share=True), (maps.requires_grad_(),)
+    )
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_share_of_zero_maps_is_zero_with_a_zero_gradient(mask):
+    maps, masks, inside, outside = problem(mask=mask)
+    maps = torch.zeros_like(maps, requires_grad=True)
+    loss = fine_annotation(maps, masks, inside, outside, share=True)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert torch.equal(maps.grad, torch.zeros_like(maps))
+
+
+def test_share_of_a_nearly_zero_map_is_faded_out_not_blown_up():
+    maps, masks, inside, outside = problem(mask="border")
+    for size in (1e-3, 1e-6, 1e-12, 1e-30):
+        faint = (size * maps).requires_grad_()
+        loss = fine_annotation(faint, masks, inside, outside, share=True)
+        loss.backward()
+        assert torch.isfinite(faint.grad).all()
+        # Never above the plain loss divided by the floor, .01 a pixel.
+        plain = fine_annotation(faint, masks, inside, outside, per_pixel=True)
+        assert loss.item() <= plain.item() / 0.01 * (1 + TOLERANCE)
+
+
+def test_share_of_a_strong_map_does_not_depend_on_its_strength():
+    maps, masks, inside, outside = problem(mask="border")
+    once = fine_annotation(100 * maps, masks, inside, outside, share=True).item()
+    again = fine_annotation(1e4 * maps, masks, inside, outside, share=True).item()
+    assert again == pytest.approx(once, rel=1e-3)
+    # The plain norm grows with it.
+    plain = [fine_annotation(f * maps, masks, inside, outside).item() for f in (100, 1e4)]
+    assert plain[1] == pytest.approx(100 * plain[0], rel=1e-4)
+
+
+def test_weaker_everywhere_is_hardly_a_way_to_a_smaller_share():
+    """Halving a map of similarities halves the norm, and leaves the share as it was to 3 %."""
+    maps, masks, inside, outside = problem(mask="border")
+    whole, half = (fine_annotation(f * maps, masks, inside, outside, share=True) for f in (1, 0.5))
+    assert half.item() > 0.97 * whole.item()
+
+
+def test_share_is_zero_within_and_nearly_one_beyond():
+    mask, within, beyond = drawn_example()
+    inside, outside = torch.zeros(1, 1), torch.ones(1, 1)
+    assert fine_annotation(within, mask, inside, outside, share=True).item() == 0.0
+    # A norm of 3.6, and a floor of .01 for each of 256 pixels.
+    expected = 3.6 / (3.6 + 0.16)
+    cost = fine_annotation(beyond, mask, inside, outside, share=True).item()
+    assert cost == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_share_leaves_nothing_for_per_pixel_to_divide():
+    tensors = problem()
+    both = fine_annotation(*tensors, per_pixel=True, share=True)
+    assert both.item() == fine_annotation(*tensors, share=True).item()
+
+
+def test_share_of_log_l2_similarities():
+    """They are positive, up to log(1e4): far above the floor."""
+    maps, masks, inside, outside = problem(mask="border")
+    distances = (maps + 1.0) * 3.0
+    similarities = torch.log((distances + 1.0) / (distances + 1e-4))
+    value, gradient = disagreement(similarities, masks, inside, outside, share=True)
+    assert value < TOLERANCE
+    assert gradient < 10 * TOLERANCE
+
+
+def test_comparison_detects_another_floor_of_the_share(monkeypatch):
+    monkeypatch.setattr(fine, "SMALL_ACTIVATION", 0.02)
+    assert min(disagreement(*problem(mask="border"), share=True)) > 100 * TOLERANCE
 
 
 # IAIA-BL's loss.

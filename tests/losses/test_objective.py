@@ -137,14 +137,23 @@ def test_a_term_of_weight_zero_is_not_computed(monkeypatch):
     def never(*arguments, **options):
         raise AssertionError("computed")
 
-    for name in ("cluster", "separation", "orthogonality", "fine_annotation", "fine_grouped"):
+    parts = (
+        "cluster",
+        "separation",
+        "orthogonality",
+        "fine_annotation",
+        "fine_grouped",
+        "contrast",
+    )
+    for name in parts:
         monkeypatch.setattr(objective, name, never)
     evidence, masks, layer = batch()
     none = config(cluster=0, separation=0, orthogonality=0, fine={"weight": 0})
     losses = Objective(none)(evidence, LABELS, masks, ANNOTATED, layer)
     assert set(losses.terms) == {"cross_entropy"}
-    with pytest.raises(AssertionError, match="computed"):
-        Objective(none)(evidence, LABELS, masks, ANNOTATED, layer, {"cluster": 1.0})
+    for name in ("cluster", "contrast"):
+        with pytest.raises(AssertionError, match="computed"):
+            Objective(none)(evidence, LABELS, masks, ANNOTATED, layer, {name: 1.0})
 
 
 def test_all_weights_zero_is_a_total_of_zero():
@@ -242,7 +251,7 @@ def test_other_classes_work_with_no_change_of_code(classes, negative):
     losses = Objective(config(classes, negative))(
         evidence, labels, masks, torch.ones(6, dtype=torch.bool), layer
     )
-    assert set(losses.terms) == set(objective.TERMS)
+    assert set(losses.terms) == set(objective.TERMS) - {"contrast"}  # ours, and off by default
     assert torch.isfinite(losses.total)
     assert losses.terms["fine"].item() > 0
 
@@ -269,8 +278,157 @@ def test_benign_malignant_normal_by_hand():
     assert losses.terms["fine"].item() == pytest.approx(sum(per_image) / 4, rel=1e-5)
 
 
+# The contrast loss, the share and the mean cluster, which are ours and not on by default.
+
+
+def rectangles(masks: torch.Tensor) -> torch.Tensor:
+    """Masks with an inside and an outside on both levels."""
+    masks = torch.zeros_like(masks)
+    masks[:, 3:9, 2:7] = 1
+    return masks
+
+
+def naive_contrast(evidence, masks, layer, k, margin) -> float:
+    """Levels averaged; on each, images and own-class prototypes of D' without negatives averaged."""
+    by_level = []
+    for level, maps in evidence.maps.items():
+        owners = layer.classes[layer.levels == level].tolist()
+        height, width = maps.shape[-2:]
+        down, across = masks.shape[-2] / height, masks.shape[-1] / width
+        costs = []
+        for i in (0, 1, 2):  # annotated and not negative
+            for j, owner in enumerate(owners):
+                if owner != LABELS[i]:
+                    continue
+                sides = {True: [], False: []}
+                for y in range(height):
+                    for x in range(width):
+                        top, left = math.floor(y * down), math.floor(x * across)
+                        bottom, right = math.ceil((y + 1) * down), math.ceil((x + 1) * across)
+                        touches = bool(masks[i, top:bottom, left:right].any())
+                        sides[touches].append(maps[i, j, y, x].item())
+                inside, outside = (
+                    sum(sorted(sides[side])[-k:]) / min(k, len(sides[side]))
+                    for side in (True, False)
+                )
+                costs.append(max(0.0, margin + outside - inside))
+        by_level.append(sum(costs) / len(costs) if costs else 0.0)
+    return sum(by_level) / len(by_level)
+
+
+@pytest.mark.parametrize("margin", [0.2, 1.0])
+def test_contrast_is_a_term_of_the_total(margin):
+    evidence, masks, layer = batch()
+    masks = rectangles(masks)
+    ours = config(contrast=3.0, contrast_margin=margin)
+    losses = Objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
+    # The k of pooling is 9, and all 6 cells of the coarse level.
+    expected = naive_contrast(evidence, masks, layer, k=9, margin=margin)
+    assert losses.terms["contrast"].item() == pytest.approx(expected, rel=1e-5)
+    without = Objective(config())(evidence, LABELS, masks, ANNOTATED, layer)
+    assert losses.total.item() == pytest.approx(without.total.item() + 3.0 * expected, rel=1e-5)
+    assert set(losses.terms) == set(objective.TERMS)
+
+
+def test_contrast_takes_the_patches_that_pooling_takes():
+    evidence, masks, layer = batch()
+    masks = rectangles(masks)
+    for pooling, k in ((Pooling(k=2), 2), (Pooling(kind="max"), 1)):
+        layer.pooling = pooling
+        losses = Objective(config(contrast=1.0))(evidence, LABELS, masks, ANNOTATED, layer)
+        expected = naive_contrast(evidence, masks, layer, k, 0.5)
+        assert losses.terms["contrast"].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_step_may_switch_contrast_on_and_off():
+    evidence, masks, layer = batch()
+    arguments = (evidence, LABELS, rectangles(masks), ANNOTATED, layer)
+    on = Objective(config(contrast=1.0))(*arguments)
+    assert "contrast" not in Objective(config(contrast=1.0))(*arguments, {"contrast": 0.0}).terms
+    switched = Objective(config())(*arguments, {"contrast": 1.0})
+    assert switched.total.item() == on.total.item()
+
+
+def test_negatives_and_unannotated_images_do_not_reach_the_contrast_loss():
+    evidence, masks, layer = batch()
+    masks = rectangles(masks)
+    ours = Objective(config(contrast=1.0, fine={"weight": 0}))
+    expected = ours(evidence, LABELS, masks, ANNOTATED, layer).terms["contrast"].item()
+    left_out = ~ANNOTATED | (LABELS == 3)
+    for by_level in evidence.maps.values():
+        by_level[left_out] = torch.nan
+    masks[left_out] = 1 - masks[left_out]
+    assert ours(evidence, LABELS, masks, ANNOTATED, layer).terms["contrast"].item() == expected
+
+
+def test_a_batch_without_annotations_has_a_contrast_of_zero_that_can_be_differentiated():
+    evidence, masks, layer = batch()
+    evidence.closeness.requires_grad_()
+    nothing = torch.zeros(6, dtype=torch.bool)
+    losses = Objective(config(contrast=1.0))(evidence, LABELS, masks, nothing, layer)
+    assert losses.terms["contrast"].item() == 0.0
+    losses.total.backward()
+    assert torch.isfinite(evidence.closeness.grad).all()
+
+
+def test_the_fine_loss_may_be_of_shares():
+    evidence, masks, layer = batch()
+    ours = config(fine={"share": True, "combine": "disjoint"})
+    losses = Objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
+    per_image = []
+    for i, label in enumerate([0, 1, 2]):
+        total = 0.0
+        owners = iter(layer.classes.tolist())
+        for by_level in evidence.maps.values():
+            for s in by_level[i].double():
+                pam = F.interpolate(s[None, None], masks.shape[-2:], mode="bilinear")[0, 0]
+                owner, mask = next(owners), masks[i].double()
+                weight = OUTSIDE[label][owner] * (1.0 - mask) + INSIDE[label][owner] * mask
+                part = torch.linalg.vector_norm(weight * pam)
+                floor = 0.01 * math.sqrt(pam.numel())
+                total += (part / (torch.linalg.vector_norm(pam) + floor)).item()
+        per_image.append(total)
+    assert losses.terms["fine"].item() == pytest.approx(sum(per_image) / 3, rel=1e-5)
+
+
+def test_cluster_may_be_over_the_mean():
+    evidence, masks, layer = batch()
+    losses = Objective(config(cluster_over="mean"))(evidence, LABELS, masks, ANNOTATED, layer)
+    expected = 0.0
+    for i, label in enumerate(LABELS.tolist()):
+        by_level = []
+        for level in (2, 5):
+            here = (layer.levels == level) & (layer.classes == label)
+            if here.any():
+                by_level.append(evidence.closeness[i, here].mean().item())
+        expected -= sum(by_level) / len(by_level) / len(LABELS)
+    assert losses.terms["cluster"].item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "log-l2"])
+def test_ours_work_on_similarities_of_both_kinds(similarity):
+    """Contrast and share act on similarity maps, whatever distance they come from."""
+    chosen = Similarity.model_validate({"kind": similarity})
+    layer = PrototypeLayer(COUNTS, 4, chosen, Pooling(k=2))
+    torch.manual_seed(0)
+    z = {level: torch.randn(6, 4, *cells, requires_grad=True) for level, cells in CELLS.items()}
+    scores, closeness, maps = layer(z)
+    evidence = Evidence(scores[:, :4], scores, maps, closeness)
+    masks = rectangles(torch.zeros(6, 16, 12))
+    ours = config(contrast=1.0, contrast_margin=2.0, fine={"share": True})
+    losses = Objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
+    expected = naive_contrast(evidence, masks, layer, k=2, margin=2.0)
+    assert losses.terms["contrast"].item() == pytest.approx(expected, rel=1e-5)
+    # At most the largest pixel weight, 2, for each of the 8 prototypes.
+    assert 0 < losses.terms["fine"].item() < 2 * len(layer.classes)
+    losses.total.backward()
+    assert all(torch.isfinite(x.grad).all() for x in z.values())
+    assert torch.isfinite(layer.vectors.grad).all()
+
+
 def test_the_objective_passes_gradcheck():
     evidence, masks, layer = batch()
+    masks = rectangles(masks)  # random ones touch every coarse cell, and contrast would be silent
     layer = layer.double()
     inputs = [evidence.logits, evidence.closeness, *evidence.maps.values()]
     inputs = [x.double().requires_grad_() for x in inputs]

@@ -41,13 +41,14 @@ def randomised(backbone: nn.Module) -> nn.Module:
     return backbone
 
 
-def plain_vgg(state: dict, images: torch.Tensor, batch_norm: bool = False) -> dict:
+def plain_vgg(
+    state: dict, images: torch.Tensor, batch_norm: bool = False, pad: str = "constant"
+) -> dict:
     """Maps 1 to 5 by function calls alone, from torchvision's parameter names."""
     maps, x, block = {}, images, 0
     for count, place in enumerate(CONVOLUTIONS_BN if batch_norm else CONVOLUTIONS):
-        x = F.conv2d(
-            x, state[f"features.{place}.weight"], state[f"features.{place}.bias"], padding=1
-        )
+        x = F.pad(x, (1, 1, 1, 1), mode=pad)
+        x = F.conv2d(x, state[f"features.{place}.weight"], state[f"features.{place}.bias"])
         if batch_norm:
             norm = f"features.{place + 1}."
             shape = (1, -1, 1, 1)
@@ -91,6 +92,35 @@ def test_maps_with_batch_norm_equal_a_plain_chain_of_layers(small_normed):
     expected = plain_vgg(small_normed.state_dict(), images, batch_norm=True)
     for level, ours in small_normed(images).items():
         torch.testing.assert_close(ours, expected[level], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_padding_with_the_edge_equals_a_plain_chain_on_padded_maps(batch_norm):
+    backbone = randomised(VGG16(width=0.0625, batch_norm=batch_norm, padding="replicate")).eval()
+    images = torch.randn(2, 3, 32, 48)
+    expected = plain_vgg(backbone.state_dict(), images, batch_norm, pad="replicate")
+    zeros = plain_vgg(backbone.state_dict(), images, batch_norm)
+    for level, ours in backbone(images).items():
+        torch.testing.assert_close(ours, expected[level], rtol=1e-4, atol=1e-5)
+        assert (ours - zeros[level]).abs().max() > 1e-3
+
+
+def test_an_even_image_has_even_maps_with_the_edge_repeated_and_a_border_with_zeros():
+    for padding, has_border in (("zeros", True), ("replicate", False)):
+        backbone = build_backbone(BackboneConfig(width=0.0625, padding=padding)).eval()
+        with torch.no_grad():
+            maps = backbone(torch.ones(1, 3, 64, 64))
+        spread = max((x.amax((-2, -1)) - x.amin((-2, -1))).max().item() for x in maps.values())
+        assert (spread > 1e-3) == has_border
+
+
+def test_padding_changes_neither_names_nor_what_is_drawn():
+    states = []
+    for padding in ("zeros", "replicate"):
+        torch.manual_seed(0)
+        states.append(VGG16(width=0.0625, batch_norm=True, padding=padding).state_dict())
+    assert list(states[0]) == list(states[1])
+    assert all(torch.equal(x, states[1][name]) for name, x in states[0].items())
 
 
 @pytest.mark.parametrize(("batch_norm", "places"), [(False, CONVOLUTIONS), (True, CONVOLUTIONS_BN)])

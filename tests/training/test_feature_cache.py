@@ -247,5 +247,15 @@ def test_a_complete_cache_is_used_again_and_another_is_built_anew(
     assert open_again(views=2, change=1e-3, augmentation__rotation=3.0, train__seed=5) == 5
 
 
+def test_a_cache_made_with_another_padding_is_not_taken(phantoms: Path) -> None:
+    """Frozen weights of one kind of padding have the same bytes as those of the other."""
+    facts = [source_of(phantoms, model__backbone__padding=p)[0] for p in ("zeros", "replicate")]
+    first, second = (
+        cache_key(source._frozen_state(3), 3, 1, source.layout(3, 1), *source._facts())
+        for source in facts
+    )
+    assert first != second
+
+
 def test_the_reference_has_deleted_its_cache(reference: Reference) -> None:
     assert not (reference.folder / "cache").exists()

@@ -81,6 +81,20 @@ def test_frozen_batch_norm_is_in_evaluation_mode(model: PrototypeNetwork) -> Non
     assert [modes(number) for number in range(1, 6)] == [{True}] * 5
 
 
+def test_the_pyramids_batch_norm_is_frozen_with_it() -> None:
+    model = build_model(tiny(model__neck__batch_norm=True))
+    for learns, training in (
+        (["neck"], True),
+        (["head"], False),
+        (["backbone"], False),
+        (["backbone.5", "prototypes"], False),
+        (["backbone", "neck"], True),
+    ):
+        set_modes(model, learns)
+        norms = [m for m in model.neck.modules() if isinstance(m, nn.BatchNorm2d)]
+        assert {norm.training for norm in norms} == {training}, learns
+
+
 def test_each_part_has_its_rate_and_prototypes_do_not_decay(model: PrototypeNetwork) -> None:
     step = TrainStep(
         learns=["backbone.5", "neck", "prototypes", "head"],

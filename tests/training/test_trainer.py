@@ -156,6 +156,69 @@ def test_what_a_step_does_not_name_stays_bit_identical(
     assert changed(*fitted) == {"head.weight"}
 
 
+@pytest.mark.parametrize("learns", [["head"], ["backbone.5"], ["neck"]], ids="+".join)
+def test_a_frozen_pyramid_keeps_the_statistics_of_its_batch_norm(
+    monkeypatch: pytest.MonkeyPatch, phantoms: Path, tmp_path: Path, learns: list[str]
+) -> None:
+    step = {"step": "train", "name": "only", "learns": learns, "epochs": 1}
+    config = tiny(train__schedule=[step, *FINISH], model__neck__batch_norm=True)
+    (_, before, after), *_ = states_around(monkeypatch, config, phantoms, tmp_path / "run")
+    moved = {name for name in changed(before, after) if name.startswith("neck.norm.")}
+    assert bool(moved) == (learns == ["neck"])
+
+
+# -- what is ours --------------------------------------------------------------------------------
+def test_a_run_with_everything_that_is_ours_trains_and_its_prototypes_are_patches(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    options = {
+        "model__backbone__padding": "replicate",
+        "model__neck__padding": "replicate",
+        "model__neck__batch_norm": True,
+        "loss__contrast": 2.0,
+        "loss__contrast_margin": 0.3,
+        "loss__fine__share": True,
+        "loss__cluster_over": "mean",
+    }
+    out = train_run(tiny(**options), phantoms, tmp_path / "run")
+    nearest_patches_agree(out, phantoms)
+    epochs = [line for line in RunFolder(out).read_lines("metrics.jsonl") if "losses" in line]
+    assert epochs and all(np.isfinite(line["losses"]["contrast"]) for line in epochs)
+
+
+@pytest.mark.parametrize(
+    ("every", "measured"), [(1, [1, 2, 3, 4, 5]), (2, [2, 3, 4, 5]), (9, [3, 5])]
+)
+def test_validation_is_measured_every_few_epochs_and_at_the_end_of_each_step(
+    phantoms: Path, tmp_path: Path, every: int, measured: list[int]
+) -> None:
+    step = {"step": "train", "learns": ["head"], "views": 1}
+    schedule = [
+        {**step, "name": "first", "epochs": 3},
+        {**step, "name": "second", "epochs": 2},
+        *FINISH,
+    ]
+    config = tiny(train__schedule=schedule, train__validate_every=every)
+    out = train_run(config, phantoms, tmp_path / "run")
+    lines = RunFolder(out).read_lines("metrics.jsonl")
+    epochs = [line for line in lines if line["kind"] == "epoch"]
+    assert [line["epoch"] for line in epochs] == [1, 2, 3, 4, 5]
+    assert [line["epoch"] for line in epochs if line["validation"]] == measured
+    # What is kept is chosen after projection and head fit, which are always measured.
+    assert all(line["validation"] for line in lines if line["kind"] != "epoch")
+
+
+def test_without_prototypes_every_epoch_is_measured_since_each_may_be_the_best(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    schedule = [{"step": "train", "name": "all", "learns": ["backbone", "head"], "epochs": 3}]
+    config = tiny("vgg16", train__schedule=schedule, train__validate_every=5)
+    out = train_run(config, phantoms, tmp_path / "run")
+    epochs = RunFolder(out).read_lines("metrics.jsonl")
+    assert [bool(line["validation"]) for line in epochs] == [True] * 3
+    assert any(line["best"] for line in epochs)
+
+
 # -- the model that is kept ----------------------------------------------------------------------
 def test_the_saved_model_is_the_best_candidate_on_validation(reference: Reference) -> None:
     lines = RunFolder(reference.folder).read_lines("metrics.jsonl")

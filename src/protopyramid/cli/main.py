@@ -22,6 +22,7 @@ from protopyramid.cli import (
     compare,
     crossval,
     data,
+    demo,
     evaluate,
     explain,
     predict,
@@ -55,6 +56,7 @@ app = typer.Typer(
 )
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
+app.command()(demo.demo)
 app.command()(train.train)
 app.command()(crossval.crossval)
 app.command()(evaluate.evaluate)

@@ -3,6 +3,8 @@
 import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -27,11 +29,10 @@ def train(
     from protopyramid.config import load_config
     from protopyramid.config.loading import parse_assignments
     from protopyramid.training.engine import train_run
-    from protopyramid.training.processes import ErrorElsewhere, is_first_process
-    from protopyramid.training.signals import Stopped
+    from protopyramid.training.processes import is_first_process
 
     config = load_config(preset, parse_assignments(set_ or []))
-    try:
+    with stop_in_order(resume_command()):
         train_run(
             config,
             data,
@@ -41,15 +42,25 @@ def train(
             accelerator=accelerator,
             resume=resume,
         )
+    if is_first_process():
+        typer.echo(out)
+
+
+@contextmanager
+def stop_in_order(command: str) -> Iterator[None]:
+    """Within it, a training that a signal stops ends the command with the signal's exit code."""
+    from protopyramid.training.processes import ErrorElsewhere, is_first_process
+    from protopyramid.training.signals import Stopped
+
+    try:
+        yield
     except ErrorElsewhere:
         raise typer.Exit(0) from None
     except Stopped as stopped:
         if not is_first_process():
             raise typer.Exit(0) from None
-        typer.echo(f"{stopped}; everything is saved. Go on with: {resume_command()}", err=True)
+        typer.echo(f"{stopped}; everything is saved. Go on with: {command}", err=True)
         raise typer.Exit(stopped.code) from stopped
-    if is_first_process():
-        typer.echo(out)
 
 
 def resume_command() -> str:

@@ -217,15 +217,15 @@ class Neck(Section):
     )
     start: Literal["centred", "random"] = Field(
         "centred",
-        description="Training starts the pyramid with channels of mean 0 and variance 1 (ours), or as drawn.",
+        description="Pyramid only: training starts it with channels of mean 0 and variance 1 (ours), or as drawn.",
     )
     batch_norm: bool = Field(
         False,
-        description="Batch norm without bias on each level of the pyramid (ours): no direction is common to all patches.",
+        description="Pyramid only: batch norm without bias on each level (ours), so that no direction is common to all patches.",
     )
     padding: Literal["zeros", "replicate"] = Field(
         "zeros",
-        description="What the pyramid's 3x3 convolutions see beyond the edge of a map (ours).",
+        description="What the pyramid's 3x3 convolutions see beyond the edge of a map: zeros, or the edge again (ours).",
     )
 
 
@@ -324,7 +324,7 @@ class FineLoss(Section):
     )
     share: bool = Field(
         False,
-        description="Divide each norm by that of the whole map (ours): penalise where prototypes activate, not how much.",
+        description="Divide each norm by that of the whole map (ours): penalise where prototypes activate, not how much; per_pixel then has no effect.",
     )
     outside: ClassTable = Field(
         PAPER_OUTSIDE,
@@ -334,6 +334,14 @@ class FineLoss(Section):
         PAPER_INSIDE,
         description="Penalty of activating inside the annotation, by sample class and prototype class.",
     )
+
+    @model_validator(mode="after")
+    def _share_is_of_single_maps(self) -> FineLoss:
+        if self.share and self.kind == "grouped":
+            raise ValueError(
+                'share needs kind "class-pair": the norms of kind "grouped" are of several maps at once'
+            )
+        return self
 
 
 class Loss(Section):
@@ -533,7 +541,8 @@ class Train(Section):
     )
     threads: Count = Field(0, description="CPU threads; 0 leaves torch's choice.")
     validate_every: Annotated[int, Field(ge=1)] = Field(
-        1, description="Epochs between two measurements on the validation split."
+        1,
+        description="Epochs between two measurements on the validation split; the last one of a step, and all of a model without prototypes, are measured anyway.",
     )
     cache: Cache = Field(Cache(), description="Cached maps of the frozen part.")
     schedule: list[Step] = Field(

@@ -1,6 +1,7 @@
 """The losses, one a file, each a pure function of tensors, and the objective that sums them."""
 
 from protopyramid.losses.cluster import cluster, separation
+from protopyramid.losses.contrast import contrast
 from protopyramid.losses.fine import fine_annotation, fine_grouped, fine_tables
 from protopyramid.losses.l1 import l1
 from protopyramid.losses.objective import Losses, Objective
@@ -10,6 +11,7 @@ __all__ = [
     "Losses",
     "Objective",
     "cluster",
+    "contrast",
     "fine_annotation",
     "fine_grouped",
     "fine_tables",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -20,10 +22,10 @@ def cluster(
     maximum on each level and averages over levels; "all" takes one maximum. `over` "mean" takes the
     mean over the prototypes of the class instead of the maximum: all of them are drawn to the image.
     """
+    if over not in ("max", "mean"):
+        raise ValueError(f'expected over "max" or "mean", got "{over}"')
     own = classes[None, :] == labels[:, None]
-    if over == "mean":
-        return -torch.where(own, closeness, 0.0).sum() / own.sum().clamp(min=1)
-    return -_mean_of_maxima(closeness, own, levels, scope)
+    return -_mean_of_groups(closeness, own, levels, scope, _maxima if over == "max" else _means)
 
 
 def separation(
@@ -34,22 +36,37 @@ def separation(
     Shapes and `scope` as in `cluster`.
     """
     other = classes[None, :] != labels[:, None]
-    return _mean_of_maxima(closeness, other, levels, scope)
+    return _mean_of_groups(closeness, other, levels, scope, _maxima)
 
 
-def _mean_of_maxima(closeness: Tensor, eligible: Tensor, levels: Tensor, scope: str) -> Tensor:
-    """Mean over images and groups of the largest eligible closeness; empty groups do not count.
+def _mean_of_groups(
+    closeness: Tensor,
+    eligible: Tensor,
+    levels: Tensor,
+    scope: str,
+    figure: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Mean over images and groups of a figure of the eligible closeness; empty groups do not count."""
+    if scope not in ("level", "all"):
+        raise ValueError(f'expected scope "level" or "all", got "{scope}"')
+    groups = [torch.ones_like(levels, dtype=torch.bool)]
+    if scope == "level":
+        groups = [levels == level for level in sorted(set(levels.tolist()))]
+    figures = torch.stack([figure(closeness[:, g], eligible[:, g]) for g in groups], dim=1)
+    exists = torch.stack([eligible[:, g].any(1) for g in groups], dim=1)
+    total = torch.where(exists, figures, 0.0).sum(1)
+    per_image = total / exists.sum(1).clamp(min=1)
+    return per_image.sum() / exists.any(1).sum().clamp(min=1)
+
+
+def _maxima(closeness: Tensor, eligible: Tensor) -> Tensor:
+    """Largest eligible closeness of each image, (B, m) -> (B,).
 
     What is not eligible is masked with -inf, never multiplied by zero: closeness can be negative.
     """
-    if scope not in ("level", "all"):
-        raise ValueError(f'expected scope "level" or "all", got "{scope}"')
-    masked = closeness.masked_fill(~eligible, -torch.inf)
-    columns = [masked]
-    if scope == "level":
-        columns = [masked[:, levels == level] for level in sorted(set(levels.tolist()))]
-    maxima = torch.stack([column.amax(dim=1) for column in columns], dim=1)
-    exists = maxima != -torch.inf  # a NaN exists, and is not hidden
-    total = torch.where(exists, maxima, 0.0).sum(1)
-    per_image = total / exists.sum(1).clamp(min=1)
-    return per_image.sum() / exists.any(1).sum().clamp(min=1)
+    return closeness.masked_fill(~eligible, -torch.inf).amax(dim=1)
+
+
+def _means(closeness: Tensor, eligible: Tensor) -> Tensor:
+    """Mean eligible closeness of each image, (B, m) -> (B,)."""
+    return torch.where(eligible, closeness, 0.0).sum(1) / eligible.sum(1).clamp(min=1)

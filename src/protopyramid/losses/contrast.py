@@ -23,8 +23,9 @@ def masked_top_mean(maps: Tensor, chosen: Tensor, k: int) -> Tensor:
     maps (B, m, h, w), chosen bool (B, 1, h, w) -> (B, m). Where fewer than k cells are chosen, their
     mean; where none is, 0.
     """
-    values = maps.masked_fill(~chosen, -torch.inf).flatten(2).topk(k, dim=-1, sorted=False).values
-    found = values > -torch.inf
+    cells = maps.masked_fill(~chosen, -torch.inf).flatten(2)
+    values = cells.topk(min(k, cells.shape[-1]), dim=-1, sorted=False).values
+    found = values != -torch.inf  # a NaN exists, and is not hidden
     return torch.where(found, values, 0.0).sum(-1) / found.sum(-1).clamp(min=1)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from protopyramid.model.necks import Pyramid
 
-SMALLEST_VARIANCE = 1e-12
+SMALLEST_VARIANCE = 1e-12  # of a channel's mean square; below it the channel is constant
 Moments = tuple[int, Tensor, Tensor]
 
 
@@ -44,10 +44,13 @@ def centre_level(neck: Pyramid, level: int, parts: Sequence[Moments]) -> None:
     """Rescale the convolution that gives z of a level: each channel gets mean 0 and variance 1."""
     count = sum(part[0] for part in parts)
     mean = torch.stack([part[1] for part in parts]).sum(0) / count
-    variance = torch.stack([part[2] for part in parts]).sum(0) / count - mean.square()
+    square = torch.stack([part[2] for part in parts]).sum(0) / count
+    variance = square - mean.square()
     convolution = neck.last_convolution(level)
     assert convolution.bias is not None
     weight, bias = convolution.weight.double(), convolution.bias.double()
-    scale = variance.clamp(min=SMALLEST_VARIANCE).rsqrt().to(weight.device)
+    # A constant channel is only shifted: to magnify it would magnify whatever other images bring.
+    varies = variance > SMALLEST_VARIANCE * square
+    scale = torch.where(varies, variance, 1.0).rsqrt().to(weight.device)
     convolution.weight.copy_(weight * scale[:, None, None, None])
     convolution.bias.copy_((bias - mean.to(weight.device)) * scale)

@@ -170,7 +170,8 @@ class MapSource:
         names = tuple(sample.name for sample in self.store.samples)
         data = self.config.data
         fixed = (data.image_size, data.fit, data.mean, data.std, self.config.train.seed)
-        return (names, fixed, self.config.augmentation.model_dump_json())
+        padding = self.config.model.backbone.padding  # the frozen weights do not tell it
+        return (names, fixed, padding, self.config.augmentation.model_dump_json())
 
     def _cached(self, rows: Indices) -> Fetched:
         assert self._cache is not None

@@ -69,6 +69,8 @@ def set_learning(model: PrototypeNetwork, learns: Sequence[str]) -> dict[str, li
 def set_modes(model: PrototypeNetwork, learns: Sequence[str]) -> None:
     """Training mode for what learns, evaluation mode for what is frozen (batch norm must not drift)."""
     model.train()
+    if "neck" not in learns:
+        model.neck.eval()
     blocks = learning_blocks(model, learns)
     if not blocks:
         model.backbone.eval()
