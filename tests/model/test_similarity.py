@@ -155,3 +155,31 @@ def test_small_distances_are_not_lost_to_cancellation():
 def test_gradients_pass_gradcheck(similarity):
     z, p = problem(torch.float64)
     assert torch.autograd.gradcheck(similarity, (z.requires_grad_(), p.requires_grad_()))
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("relu", [False, True])
+def test_the_hand_written_gradient_of_the_cosine_is_the_one_of_normalised_copies(order, relu):
+    z, p = problem(torch.float64, seed=3)
+    z[1, :, 2, 3] = 0.0
+    z = z.contiguous(memory_format=order).requires_grad_()
+    p.requires_grad_()
+    incoming = torch.randn(2, 6, 3, 4, dtype=torch.float64)
+    ours = torch.autograd.grad(cosine_maps(z, p, relu), (z, p), incoming)
+    assert ours[0].is_contiguous(memory_format=order)
+    unit = torch.nn.functional.normalize(z, dim=1), torch.nn.functional.normalize(p, dim=1)
+    slow = torch.einsum("bdhw,md->bmhw", *unit)
+    expected = torch.autograd.grad(slow.relu() if relu else slow, (z, p), incoming)
+    alive = z.detach().norm(dim=1, keepdim=True) > 0  # normalize has another gradient at zero
+    torch.testing.assert_close(ours[0], expected[0] * alive)
+    torch.testing.assert_close(ours[1], expected[1])
+
+
+def test_under_autocast_the_cosine_still_has_a_gradient():
+    z, p = problem()
+    z.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        maps = cosine_maps(z, p)
+    torch.testing.assert_close(maps.float(), naive(z.detach(), p, cosine), rtol=0.05, atol=0.05)
+    maps.float().square().sum().backward()
+    assert torch.isfinite(z.grad).all() and z.grad.abs().sum() > 0

@@ -49,7 +49,7 @@ class CosineMaps(torch.autograd.Function):
         return maps
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         z, unit, maps, norm = ctx.saved_tensors
         scaled = gradient / norm

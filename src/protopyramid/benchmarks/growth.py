@@ -1,0 +1,233 @@
+"""How cost grows with prototypes, classes, image size and dataset size.
+
+Every curve has the order that its work cannot avoid (`order`), and the order that was measured between
+its two largest points (`measured`): what counts is how it goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from protopyramid.benchmarks.rows import projection_search, random_scores
+from protopyramid.benchmarks.settings import (
+    Settings,
+    TrainingStep,
+    fetched_images,
+    fresh_model,
+    labels_of,
+    random_images,
+    train_steps,
+)
+from protopyramid.benchmarks.timing import Work, median_seconds
+from protopyramid.config.schema import Config
+from protopyramid.model.backbones import LEVELS
+from protopyramid.model.head import first_weights
+from protopyramid.training.head_fit import fit_head
+
+PER_CLASS = 10  # prototypes of a class in ProtoPNet's CUB model: 200 classes, 2,000 prototypes
+TOLERANCE = 0.15  # of a measured order
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The points of the curves; small ones in tests."""
+
+    prototypes: tuple[int, ...] = (10, 40, 160, 640, 2000)
+    classes: tuple[int, ...] = (4, 12, 40, 100, 200)
+    sides: tuple[int, ...] = (112, 224, 448, 896)
+    images: tuple[int, ...] = (128, 512, 2048, 8192)
+    searched: int = 512  # images of a projection whose prototypes or classes grow
+    batch: int = 2
+    repetitions: int = 3
+    settings: Settings = Settings()
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Median seconds of some work at growing values of a variable."""
+
+    work: str
+    variable: str
+    values: tuple[int, ...]
+    seconds: tuple[float, ...]
+    order: float
+    why: str
+
+    @property
+    def measured(self) -> float:
+        """The order of growth between the last two points."""
+        (x0, x1), (y0, y1) = self.values[-2:], self.seconds[-2:]
+        return math.log(y1 / y0) / math.log(x1 / x0)
+
+    @property
+    def met(self) -> bool:
+        """Whether it grows no faster than it must."""
+        return self.measured <= self.order + TOLERANCE
+
+    def to_json(self) -> dict[str, Any]:
+        """The curve with its measured order."""
+        return {**asdict(self), "measured": self.measured, "met": self.met}
+
+
+def all_curves(growth: Growth) -> Iterator[Curve]:
+    """Every curve, as it is measured."""
+    four = growth.settings.config().data.classes
+    yield from _model_curves(
+        growth, "prototypes", growth.prototypes, lambda m: spread_prototypes(four, m), 1.0,
+        "a product with every prototype at every patch",
+    )  # fmt: skip
+    yield from _model_curves(
+        growth, "classes", growth.classes, classes_of_ten, 1.0,
+        f"{PER_CLASS} prototypes a class",
+    )  # fmt: skip
+    yield from _size_curves(growth)
+    yield from _projection_curves(growth)
+    yield from _head_curves(growth)
+
+
+def spread_prototypes(classes: Sequence[str], m: int) -> dict[str, Any]:
+    """Overrides for m prototypes, spread evenly over classes and levels.
+
+    >>> spread_prototypes(["a", "b"], 3)["model.prototypes.per_class"]
+    {'a': {2: 1, 3: 1, 4: 0, 5: 0}, 'b': {2: 0, 3: 1, 4: 0, 5: 0}}
+    """
+    counts = {name: dict.fromkeys(LEVELS, 0) for name in classes}
+    for number in range(m):
+        turn, place = divmod(number, len(classes))
+        counts[classes[place]][LEVELS[(place + turn) % len(LEVELS)]] += 1
+    return {"model.prototypes.per_class": counts}
+
+
+def classes_of_ten(count: int) -> dict[str, Any]:
+    """Overrides for a number of classes, none of them negative, with ten prototypes each."""
+    names = [f"class {number}" for number in range(count)]
+    return {
+        "data.classes": names,
+        "data.negative_class": "",
+        "loss.fine.inside": {},
+        "loss.fine.outside": {},
+        **spread_prototypes(names, PER_CLASS * count),
+    }
+
+
+def _model_curves(
+    growth: Growth,
+    variable: str,
+    values: tuple[int, ...],
+    overrides: Callable[[int], dict[str, Any]],
+    order: float,
+    why: str,
+) -> Iterator[Curve]:
+    """Forward and training step at growing values."""
+    forward, step = [], []
+    for value in values:
+        config = growth.settings.config(**overrides(value))
+        forward.append(_forward(config, growth))
+        step.append(_step(config, growth))
+    yield Curve("forward", variable, values, tuple(forward), order, why)
+    yield Curve("training step", variable, values, tuple(step), order, why)
+
+
+def _size_curves(growth: Growth) -> Iterator[Curve]:
+    configs = [growth.settings.config(**{"data.image_size": side}) for side in growth.sides]
+    why = "every pixel is seen"
+    forward = tuple(_forward(config, growth) for config in configs)
+    yield Curve("forward", "image side", growth.sides, forward, 2.0, why)
+    step = tuple(_step(config, growth) for config in configs)
+    yield Curve("training step", "image side", growth.sides, step, 2.0, why)
+
+
+def _projection_curves(growth: Growth) -> Iterator[Curve]:
+    """The search of a projection, z given; the forward pass before it has its own curve."""
+    four = growth.settings.config().data.classes
+    searched, repetitions = growth.searched, growth.repetitions
+
+    def cost(overrides: dict[str, Any], images: int) -> float:
+        config = growth.settings.config(**overrides)
+        return median_seconds(projection_search(config, images, growth.settings.batch), repetitions)
+
+    work = "projection search"
+    times = tuple(cost(spread_prototypes(four, m), searched) for m in growth.prototypes)
+    why = "a product with every prototype at every patch"
+    yield Curve(work, "prototypes", growth.prototypes, times, 1.0, why)
+    many = max(searched, 4 * max(growth.classes))  # enough images of every class
+    times = tuple(cost(classes_of_ten(count), many) for count in growth.classes)
+    yield Curve(work, "classes", growth.classes, times, 1.0, f"{PER_CLASS} prototypes a class")
+    times = tuple(cost({}, images) for images in growth.images[:-1])
+    yield Curve(work, "images", growth.images[:-1], times, 1.0, "every image is seen")
+
+
+def _head_curves(growth: Growth) -> Iterator[Curve]:
+    four = len(growth.settings.config().data.classes)
+
+    def cost(images: int, m: int, classes: int) -> float:
+        return median_seconds(_head_fit(growth, images, m, classes), growth.repetitions)
+
+    count = growth.settings.head_images
+    times = tuple(cost(count, m, four) for m in growth.prototypes)
+    why = "products of all pairs of prototypes, and their inverse"
+    yield Curve("head fit", "prototypes", growth.prototypes, times, 3.0, why)
+    times = tuple(cost(count, PER_CLASS * c, c) for c in growth.classes)
+    why = f"{PER_CLASS} prototypes a class, so as above"
+    yield Curve("head fit", "classes", growth.classes, times, 3.0, why)
+    default = len(fresh_model(growth.settings.config()).head.weight[0])
+    times = tuple(cost(images, default, four) for images in growth.images)
+    yield Curve("head fit", "images", growth.images, times, 1.0, "every score is read")
+
+
+def _forward(config: Config, growth: Growth) -> float:
+    model = fresh_model(config)
+    images = random_images(growth.batch, config.data.image_size)
+    with torch.inference_mode():
+        return median_seconds(lambda: model(images), growth.repetitions)
+
+
+def _step(config: Config, growth: Growth) -> float:
+    step = TrainingStep(config, fresh_model(config), list(train_steps(config))[-1])
+    batch = fetched_images(config, growth.batch)
+    labels = labels_of(growth.batch, config)
+    return median_seconds(lambda: step(batch, labels), growth.repetitions)
+
+
+def _head_fit(growth: Growth, images: int, m: int, classes: int) -> Work:
+    config = growth.settings.config()
+    owners, labels = torch.arange(m) % classes, torch.arange(images) % classes
+    scores: Tensor = random_scores(labels, owners)
+    first = first_weights(owners, classes, config.model.head)
+    return lambda: fit_head(scores, labels, owners, first, config.head_fit)
+
+
+def draw(curves: Sequence[Curve], folder: Path) -> list[Path]:
+    """One picture for each variable: `growth-VARIABLE.png`."""
+    written = []
+    for variable in dict.fromkeys(curve.variable for curve in curves):
+        chosen = [curve for curve in curves if curve.variable == variable]
+        written.append(_picture(chosen, variable, folder))
+    return written
+
+
+def _picture(curves: Sequence[Curve], variable: str, folder: Path) -> Path:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
+    axes = figure.subplots()
+    for curve in curves:
+        label = f"{curve.work}: order {curve.measured:.2f} (at most {curve.order:g})"
+        axes.loglog(curve.values, curve.seconds, marker="o", label=label)
+    axes.set_xlabel(variable)
+    axes.set_ylabel("seconds")
+    axes.set_xticks(curves[0].values, [f"{value:,}" for value in curves[0].values])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"growth-{variable.replace(' ', '-')}.png"
+    figure.savefig(path, dpi=120)
+    return path

@@ -1,0 +1,129 @@
+"""How much a benchmark measures, and the model that it measures."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from protopyramid.config import load_config
+from protopyramid.config.schema import Config, TrainStep, unrolled
+from protopyramid.losses.objective import Objective
+from protopyramid.model.backbones import IMAGE
+from protopyramid.model.network import PrototypeNetwork, build_model
+from protopyramid.training.maps import Fetched
+from protopyramid.training.parts import make_optimiser, set_learning, set_modes
+
+PRESET = "fpn-iaia-bl"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Batch sizes and repetitions; `overrides` make the model small in tests."""
+
+    batch: int = 8
+    step_batch: int = 8
+    cached_batch: int = 32
+    fine_batch: int = 32
+    projected: int = 32  # images
+    head_images: int = 1000
+    repetitions: int = 9
+    slow_repetitions: int = 5
+    quick_repetitions: int = 21  # of what takes milliseconds
+    loader: bool = True
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def config(self, **more: Any) -> Config:
+        """The measured configuration: the paper's preset as it is, in a real run."""
+        return load_config(PRESET, {**self.overrides, **more})
+
+
+FULL = Settings()
+QUICK = Settings(
+    batch=4,
+    step_batch=4,
+    cached_batch=16,
+    fine_batch=16,
+    projected=12,
+    repetitions=5,
+    slow_repetitions=3,
+    quick_repetitions=9,
+)
+
+
+def channels_last(tensor: Tensor) -> Tensor:
+    """Images as the trainer gives them to the network."""
+    return tensor.contiguous(memory_format=torch.channels_last)
+
+
+def random_images(count: int, size: int) -> Tensor:
+    """Normalised noise (count, 3, size, size): what an image shows does not change what it costs."""
+    return channels_last(torch.randn(count, 3, size, size))
+
+
+def fresh_model(config: Config) -> PrototypeNetwork:
+    """The network with random weights, laid out in memory as the trainer does."""
+    torch.manual_seed(config.train.seed)
+    model = build_model(config).eval()
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def round_masks(count: int, size: int) -> Tensor:
+    """A disc in the middle of each image as its annotation. (count, size, size) uint8, 1 inside."""
+    place = torch.arange(size) - size / 2
+    disc = place[:, None].square() + place[None, :].square() < (0.3 * size) ** 2
+    return disc.to(torch.uint8).expand(count, -1, -1).contiguous()
+
+
+def fetched(maps: dict[int, Tensor], config: Config) -> Fetched:
+    """A batch that starts from these maps, every image annotated."""
+    count = len(next(iter(maps.values())))
+    masks = round_masks(count, config.data.image_size)
+    return Fetched(maps, masks, torch.ones(count, dtype=torch.bool))
+
+
+def fetched_images(config: Config, count: int) -> Fetched:
+    """A batch of images of noise."""
+    return fetched({IMAGE: random_images(count, config.data.image_size)}, config)
+
+
+def labels_of(count: int, config: Config) -> Tensor:
+    """All classes in turn. (count,)."""
+    return torch.arange(count) % len(config.data.classes)
+
+
+def train_steps(config: Config) -> Iterator[TrainStep]:
+    """The train steps of the schedule, in order."""
+    return (step for step in unrolled(config.train.schedule) if isinstance(step, TrainStep))
+
+
+class TrainingStep:
+    """One step of the optimiser as the trainer takes it: forward, all losses, backward, update."""
+
+    def __init__(self, config: Config, model: PrototypeNetwork, step: TrainStep) -> None:
+        self.model, self.objective, self.step = model, Objective(config), step
+        self.optimiser = make_optimiser(set_learning(model, step.learns), step)
+        set_modes(model, step.learns)
+
+    def __call__(self, fetched: Fetched, labels: Tensor) -> float:
+        """The loss of a batch that starts from the maps of any cut."""
+        model = self.model
+        evidence = model.evidence_from_pyramid(model.pyramid_from_maps(fetched.maps))
+        losses = self.objective(
+            evidence, labels, fetched.masks, fetched.annotated, model.prototypes, self.step.losses
+        )
+        losses.total.backward()
+        if self.step.clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), self.step.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return float(losses.total.detach())
+
+
+def copy_of(model: PrototypeNetwork) -> PrototypeNetwork:
+    """A model of its own, so that training one side does not change the other."""
+    return copy.deepcopy(model)

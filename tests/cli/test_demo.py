@@ -1,0 +1,78 @@
+"""`protopyramid demo`, with everything made tiny; what it does is the same."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protopyramid.cli.main import main
+from protopyramid.config import load_config, small
+from protopyramid.data import phantoms
+from protopyramid.run import load_run
+
+
+def shrink(overrides: dict[str, Any]) -> dict[str, Any]:
+    """The demo's settings with one epoch a step and a smaller network; its steps are kept."""
+    tiny = {"data.image_size": 48, "model.backbone.width": 0.0625, "model.neck.dim": 8}
+    return {**overrides, **tiny, "train.scale": 0.01, "model.prototypes.counts": {2: 1, 5: 1}}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a demo that has been run; while the fixture lives, demos stay tiny."""
+    first = shrink(small.DEMO_FIRST)
+    first["model.prototypes.counts"] = {5: 1}
+    few = partial(phantoms.write_phantoms, patients=16, size=64)
+    folder = tmp_path_factory.mktemp("demo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small, "DEMO_FIRST", first)
+        patch.setattr(small, "DEMO_SECOND", shrink(small.DEMO_SECOND))
+        patch.setattr(phantoms, "write_phantoms", few)
+        assert main(["demo", "--out", str(folder), "--seed", "3"]) == 0
+        yield folder
+
+
+def test_demo_goes_from_phantoms_to_a_report(demo: Path) -> None:
+    for part in ("phantoms/manifest.csv", "iaia-bl/model.safetensors", "run/report.html"):
+        assert (demo / part).is_file()
+    assert (demo / "run/evaluation/test.json").is_file()
+    assert (demo / "run/MODEL_CARD.md").is_file()
+    names = {path.name for path in (demo / "explanations").iterdir()}
+    assert {"circumscribed.png", "negative.json"} <= names
+
+
+def test_the_second_training_starts_from_the_backbone_of_the_first(demo: Path) -> None:
+    run = load_run(demo / "run")
+    assert run.config.train.seed == 3
+    assert run.folder.read_json("data.json")["backbone"] == "run iaia-bl"
+
+
+def test_a_finished_demo_is_shown_again_not_trained_again(
+    demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = demo / "run/model.safetensors"
+    before = model.stat().st_mtime_ns
+    assert main(["demo", "--out", str(demo), "--seed", "3"]) == 0
+    assert model.stat().st_mtime_ns == before
+    shown = capsys.readouterr().out
+    assert str(demo / "run/report.html") in shown
+    assert "lesion" in shown and "AUROC" in shown
+
+
+def test_a_folder_with_phantoms_of_another_seed_is_refused(
+    demo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--out", str(demo), "--seed", "1"]) == 2
+    assert "another seed" in capsys.readouterr().err
+
+
+def test_the_demo_is_the_presets_with_overrides() -> None:
+    first, second = (
+        load_config("iaia-bl", small.DEMO_FIRST),
+        load_config("fpn-iaia-bl", small.DEMO_SECOND),
+    )
+    assert (first.system, second.system) == ("iaia-bl", "fpn-iaia-bl")
+    assert first.model.backbone == second.model.backbone and not second.model.backbone.weights
+    assert second.model.prototypes.counts == {2: 3, 3: 3, 4: 3, 5: 3}
