@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Growth:
     searched: int = 512  # images of a projection whose prototypes or classes grow
     batch: int = 2
     repetitions: int = 3
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ def _model_curves(
     forward, step = [], []
     for value in values:
         config = growth.settings.config(**overrides(value))
-        forward.append(_forward(config, growth))
-        step.append(_step(config, growth))
+        forward.append(_forward(config, growth, growth.batch))
+        step.append(_step(config, growth, growth.batch))
     yield Curve("forward", variable, values, tuple(forward), order, why)
     yield Curve("training step", variable, values, tuple(step), order, why)
 
@@ -138,9 +138,9 @@ def _model_curves(
 def _size_curves(growth: Growth) -> Iterator[Curve]:
     configs = [growth.settings.config(**{"data.image_size": side}) for side in growth.sides]
     why = "every pixel is seen"
-    forward = tuple(_forward(config, growth) for config in configs)
+    forward = tuple(_forward(config, growth, 1) for config in configs)
     yield Curve("forward", "image side", growth.sides, forward, 2.0, why)
-    step = tuple(_step(config, growth) for config in configs)
+    step = tuple(_step(config, growth, 1) for config in configs)
     yield Curve("training step", "image side", growth.sides, step, 2.0, why)
 
 
@@ -182,18 +182,17 @@ def _head_curves(growth: Growth) -> Iterator[Curve]:
     yield Curve("head fit", "images", growth.images, times, 1.0, "every score is read")
 
 
-def _forward(config: Config, growth: Growth) -> float:
+def _forward(config: Config, growth: Growth, batch: int) -> float:
     model = fresh_model(config)
-    images = random_images(growth.batch, config.data.image_size)
+    images = random_images(batch, config.data.image_size)
     with torch.inference_mode():
         return median_seconds(lambda: model(images), growth.repetitions)
 
 
-def _step(config: Config, growth: Growth) -> float:
+def _step(config: Config, growth: Growth, batch: int) -> float:
     step = TrainingStep(config, fresh_model(config), list(train_steps(config))[-1])
-    batch = fetched_images(config, growth.batch)
-    labels = labels_of(growth.batch, config)
-    return median_seconds(lambda: step(batch, labels), growth.repetitions)
+    images, labels = fetched_images(config, batch), labels_of(batch, config)
+    return median_seconds(lambda: step(images, labels), growth.repetitions)
 
 
 def _head_fit(growth: Growth, images: int, m: int, classes: int) -> Work:

@@ -419,9 +419,9 @@ def _fine_peak(size: int, count: int, side: str) -> int:
 def random_scores(labels: Tensor, classes: Tensor) -> Tensor:
     """Scores (N, m) as a trained model gives them: higher, and uncertain, for the own class."""
     torch.manual_seed(0)
-    noise, lift = torch.rand(2, len(labels), len(classes))
-    own = (labels[:, None] == classes).to(noise.dtype)
-    return 0.2 * noise + 0.15 * lift * own
+    noise, lift = torch.rand(2, len(labels), len(classes)).unbind()
+    own: Tensor = labels[:, None] == classes
+    return noise * 0.2 + torch.where(own, lift * 0.15, 0.0)
 
 
 def _features(model: PrototypeNetwork) -> torch.nn.Module:

@@ -21,7 +21,7 @@ def demo(
     A demo that was stopped goes on where it was when it is called again.
     """
     from protopyramid.cli.console import say
-    from protopyramid.cli.evaluate import show
+    from protopyramid.cli.evaluate import show, write_pages
     from protopyramid.run import load_run
 
     started = time.monotonic()
@@ -30,7 +30,7 @@ def demo(
     run = load_run(out / "run")
     result, samples = _evaluate(run)
     _explain(run, samples, out / "explanations")
-    report = _report(run, result, samples)
+    report = write_pages(run, result, samples)
     show(result)
     say(f"took {time.monotonic() - started:.0f} s; explanations in {out / 'explanations'}")
     say(f"report: {report}")
@@ -53,7 +53,7 @@ def _phantoms(folder: Path, seed: int) -> Path:
 
 
 def _train(manifest: Path, out: Path, seed: int) -> None:
-    from protopyramid.cli.train import stop_in_order
+    from protopyramid.cli.train import complete, stop_in_order
     from protopyramid.config import load_config
     from protopyramid.config.small import DEMO_FIRST, DEMO_SECOND
     from protopyramid.training.engine import train_run
@@ -64,6 +64,7 @@ def _train(manifest: Path, out: Path, seed: int) -> None:
         train_run(load_config("iaia-bl", {**DEMO_FIRST, **chosen}), manifest, first, resume=True)
         config = load_config("fpn-iaia-bl", {**DEMO_SECOND, **chosen})
         train_run(config, manifest, second, backbone_from=first, resume=True)
+    complete(second)
 
 
 def _evaluate(run: "Run") -> tuple[dict[str, Any], "list[Sample]"]:
@@ -84,11 +85,3 @@ def _explain(run: "Run", samples: "list[Sample]", folder: Path) -> None:
         sample = next(sample for sample in samples if sample.label == name)
         explanation = explain_file(run, sample.image, sample.name)
         explanation.save_all([folder / f"{name}{kind}" for kind in (".png", ".json")])
-
-
-def _report(run: "Run", result: dict[str, Any], samples: "list[Sample]") -> Path:
-    from protopyramid.explain.model_card import write_model_card
-    from protopyramid.explain.report import write_report
-
-    write_model_card(run, result)
-    return write_report(run, result, samples)

@@ -3,9 +3,13 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from protopyramid.data.manifest import Sample
+    from protopyramid.run import Run
 
 LOG_WIDTH = 132
 
@@ -26,6 +30,7 @@ def evaluate(
     """Evaluate a run: AUROC, calibration, and where its prototypes activate."""
     from protopyramid.cli.console import progress, say
     from protopyramid.evaluation.evaluate import evaluate_run
+    from protopyramid.evaluation.split import evaluated_split
     from protopyramid.run import load_run
 
     loaded = load_run(run)
@@ -33,6 +38,18 @@ def evaluate(
         result = evaluate_run(loaded, data, split, force, bootstrap, seed, update)
     show(result)
     say(str(loaded.folder / f"evaluation/{split}.json"))
+    if split == "test":
+        samples = evaluated_split(loaded, data, split, force).samples
+        say(str(write_pages(loaded, result, list(samples))))
+
+
+def write_pages(run: "Run", result: Mapping[str, Any], samples: "list[Sample]") -> Path:
+    """The model card and the report of a run with its results on test; returns the report's path."""
+    from protopyramid.explain.model_card import write_model_card
+    from protopyramid.explain.report import write_report
+
+    write_model_card(run, result)
+    return write_report(run, result, samples)
 
 
 def show(result: Mapping[str, Any]) -> None:

@@ -19,12 +19,14 @@ import typer
 
 from protopyramid import __version__
 from protopyramid.cli import (
+    bench,
     compare,
     crossval,
     data,
     demo,
     evaluate,
     explain,
+    export,
     predict,
     presets,
     prototypes,
@@ -64,6 +66,8 @@ app.command()(predict.predict)
 app.command()(compare.compare)
 app.command()(explain.explain)
 app.command()(prototypes.prototypes)
+app.command()(export.export)
+app.command()(bench.bench)
 
 
 def _version(wanted: bool) -> None:

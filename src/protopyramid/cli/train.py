@@ -43,7 +43,22 @@ def train(
             resume=resume,
         )
     if is_first_process():
+        complete(out)
         typer.echo(out)
+
+
+def complete(out: Path) -> None:
+    """What a finished run holds beyond its training: limits for unlike images, and the model card."""
+    from protopyramid.evaluation.nearness import FILE, write_threshold
+    from protopyramid.explain.model_card import write_model_card
+    from protopyramid.explain.report import CARD
+    from protopyramid.run import load_run
+
+    run = load_run(out)
+    if not (run.folder / FILE).is_file():
+        write_threshold(run)
+    if not (run.folder / CARD).is_file():
+        write_model_card(run)
 
 
 @contextmanager

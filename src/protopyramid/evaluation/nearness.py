@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from protopyramid.data.manifest import read_manifest
 from protopyramid.data.store import ImageStore
+from protopyramid.evaluation.split import split_samples, training_manifest
 from protopyramid.model.inference import evidence_batches
 from protopyramid.model.network import PrototypeNetwork
-from protopyramid.run import RunFolder
+from protopyramid.run import Run, RunFolder
 
 FILE = "thresholds.json"
 QUANTILE = 0.01  # share of validation images that each level may flag
@@ -62,6 +64,19 @@ def validation_threshold(
     if not closeness:
         return None
     return thresholds(nearness(torch.cat(closeness), model.prototypes.levels.cpu()))
+
+
+def write_threshold(run: Run) -> None:
+    """Write thresholds.json of a run from its validation images, where it has prototypes and they exist."""
+    manifest = training_manifest(run)
+    if manifest is None:
+        return
+    splits = run.folder.read_json("data.json").get("splits", {})
+    samples = split_samples(read_manifest(manifest), "validation", splits)
+    store = ImageStore(samples, run.config.data)
+    limits = validation_threshold(run.model, store, batch_size=run.config.train.eval_batch_size)
+    if limits is not None:
+        run.folder.write_json(FILE, limits)
 
 
 def read_thresholds(folder: RunFolder) -> dict[int, float] | None:

@@ -1,0 +1,115 @@
+"""`protopyramid bench`: measured speed, as ratios to what cannot be avoided."""
+
+import os
+import time
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from protopyramid.benchmarks.growth import Growth
+    from protopyramid.benchmarks.settings import Settings
+
+IDLE = 1.0  # load of a machine above which its times say little
+
+
+def bench(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller batches, fewer turns: under three minutes.")
+    ] = False,
+    growth: Annotated[
+        bool,
+        typer.Option("--growth", help="Instead: how cost grows with prototypes, classes, sizes."),
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder for the figures as JSON, and plots.")
+    ] = Path("results/bench"),
+    threads: Annotated[
+        int, typer.Option(min=0, help="Threads of torch; 0 takes one for each core.")
+    ] = 0,
+) -> None:
+    """Measure the speed of the default model: each row beside its limit, its target and a verdict.
+
+    Noise of the size of real images; no data is read. Both sides of a ratio run in turns.
+    """
+    import torch
+
+    from protopyramid.benchmarks.growth import Growth
+    from protopyramid.benchmarks.settings import FULL, QUICK
+    from protopyramid.errors import UserError
+
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out}: is a file; give a folder to write to")
+    if threads:
+        torch.set_num_threads(threads)
+    _warn_of_load()
+    if growth:
+        show_growth(Growth(), out)
+    else:
+        show_rows(QUICK if quick else FULL, out)
+
+
+def show_rows(settings: "Settings", out: Path) -> None:
+    """Measure the table, print it and write it to `bench.json`."""
+    from protopyramid.benchmarks.report import HEADER, cells, notes, summary, write_rows
+    from protopyramid.benchmarks.rows import ROWS, Row
+    from protopyramid.cli.console import progress, say
+    from protopyramid.cli.evaluate import new_table, terminal
+
+    start = time.monotonic()
+    rows: list[Row] = []
+    with progress("bench") as update:
+        for number, measure in enumerate(ROWS):
+            update(number, len(ROWS))
+            rows += measure(settings)
+        update(len(ROWS), len(ROWS))
+    table = new_table(*HEADER)
+    for row in rows:
+        table.add_row(*cells(row))
+    console = terminal()
+    console.print(table)
+    for line in notes(rows):
+        console.print(line)
+    took = time.monotonic() - start
+    say(f"{summary(rows)}; took {took:.0f} s")
+    say(str(write_rows(rows, asdict(settings), took, out / "bench.json")))
+
+
+def show_growth(growth: "Growth", out: Path) -> None:
+    """Measure the curves, print their orders, write `growth.json` and a plot for each variable."""
+    from protopyramid.benchmarks.growth import all_curves, draw
+    from protopyramid.benchmarks.report import VERDICTS, write_curves
+    from protopyramid.cli.console import say
+    from protopyramid.cli.evaluate import new_table, terminal
+
+    start = time.monotonic()
+    table = new_table("work", "grows with", "from … to", "seconds", "order", "at most", "verdict")
+    curves = []
+    for curve in all_curves(growth):
+        curves.append(curve)
+        say(f"{curve.work} by {curve.variable}: {curve.seconds[0]:.3g} … {curve.seconds[-1]:.3g} s")
+        table.add_row(
+            curve.work,
+            curve.variable,
+            f"{curve.values[0]:,} … {curve.values[-1]:,}",
+            f"{curve.seconds[0]:.3g} … {curve.seconds[-1]:.3g}",
+            f"{curve.measured:.2f}",
+            f"{curve.order:g}",
+            VERDICTS[curve.met],
+        )
+    terminal().print(table)
+    took = time.monotonic() - start
+    say(f"order: between the two largest points; took {took:.0f} s")
+    for path in (write_curves(curves, took, out / "growth.json"), *draw(curves, out)):
+        say(str(path))
+
+
+def _warn_of_load() -> None:
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > IDLE:
+        warnings.warn(
+            f"the machine is busy (load {load:.1f}): times will vary, ratios less so", stacklevel=2
+        )
