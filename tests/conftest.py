@@ -18,13 +18,14 @@ def make_run(folder: Path, manifest: Path, preset: str, **overrides: Any) -> Any
 
     from protopyramid.config import load_config
     from protopyramid.config.small import SMALL
-    from protopyramid.data.images import content_hash, read_image
+    from protopyramid.data.images import content_hash, prepare_sample, read_image
     from protopyramid.data.manifest import read_manifest, with_validation
     from protopyramid.model import build_model
     from protopyramid.run import PrototypeRecord, RunFolder, load_run
+    from protopyramid.training.finish import picture_bytes
 
     torch.manual_seed(overrides.pop("seed", 0))
-    config = load_config(preset, {**SMALL, **overrides})
+    config = load_config(preset, {**SMALL, "data.image_size": 64, **overrides})
     model = build_model(config)
     table = with_validation(read_manifest(manifest), 0.3, seed=0)
     run = RunFolder(folder)
@@ -39,6 +40,8 @@ def make_run(folder: Path, manifest: Path, preset: str, **overrides: Any) -> Any
             name = config.data.classes[owner]
             source = next(each for each in table.split("train") if each.label == name)
             records.append(PrototypeRecord(index, name, level, source.name, 0, 0, 0.9).to_json())
+            picture = picture_bytes(prepare_sample(source, config.data).image)
+            run.write_bytes(f"prototypes/{index:03d}.png", picture)
     run.write_json("prototypes.json", records)
     seen = {
         part: {each.name: content_hash(read_image(each.image)) for each in table.split(part)}

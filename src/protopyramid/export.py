@@ -157,8 +157,11 @@ def _to_onnx(
             "or take --format torch-export"
         ) from error
     with _quiet():
+        plain = _program(module, size).run_decompositions(
+            {torch.ops.aten.cdist.default: _distances}
+        )
         program = torch.onnx.export(
-            _program(module, size),
+            plain,
             input_names=[INPUT],
             output_names=output_names(module.model),
             dynamo=True,
@@ -176,6 +179,12 @@ def _to_onnx(
         return [torch.from_numpy(array) for array in found]
 
     return content, call
+
+
+def _distances(x: Tensor, y: Tensor, p: float = 2.0, mode: int | None = None) -> Tensor:
+    """torch.cdist, which ONNX does not know, of x (B, n, d) and y (B, m, d) -> (B, n, m)."""
+    assert p == 2.0
+    return (x[:, :, None] - y[:, None]).square().sum(-1).sqrt()
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from protopyramid.config import load_config, small
 from protopyramid.data import phantoms
 from protopyramid.run import load_run
 
+FIRST, SECOND = small.DEMO_FIRST, small.DEMO_SECOND
+
 
 def shrink(overrides: dict[str, Any]) -> dict[str, Any]:
     """The demo's settings with one epoch a step and a smaller network; its steps are kept."""
@@ -22,13 +24,13 @@ def shrink(overrides: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a demo that has been run; while the fixture lives, demos stay tiny."""
-    first = shrink(small.DEMO_FIRST)
+    first = shrink(FIRST)
     first["model.prototypes.counts"] = {5: 1}
     few = partial(phantoms.write_phantoms, patients=16, size=64)
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(small, "DEMO_FIRST", first)
-        patch.setattr(small, "DEMO_SECOND", shrink(small.DEMO_SECOND))
+        patch.setattr(small, "DEMO_SECOND", shrink(SECOND))
         patch.setattr(phantoms, "write_phantoms", few)
         assert main(["demo", "--out", str(folder), "--seed", "3"]) == 0
         yield folder
@@ -69,10 +71,7 @@ def test_a_folder_with_phantoms_of_another_seed_is_refused(
 
 
 def test_the_demo_is_the_presets_with_overrides() -> None:
-    first, second = (
-        load_config("iaia-bl", small.DEMO_FIRST),
-        load_config("fpn-iaia-bl", small.DEMO_SECOND),
-    )
+    first, second = load_config("iaia-bl", FIRST), load_config("fpn-iaia-bl", SECOND)
     assert (first.system, second.system) == ("iaia-bl", "fpn-iaia-bl")
     assert first.model.backbone == second.model.backbone and not second.model.backbone.weights
     assert second.model.prototypes.counts == {2: 3, 3: 3, 4: 3, 5: 3}

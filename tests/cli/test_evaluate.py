@@ -14,7 +14,8 @@ def test_figures_are_shown_and_written(new_run, capsys) -> None:
     assert main(["evaluate", str(run.folder.path), "--bootstrap", "50"]) == 0
     shown = capsys.readouterr().out
     path = run.folder / "evaluation/test.json"
-    assert shown.splitlines()[-1] == str(path)
+    assert shown.splitlines()[-2:] == [str(path), str(run.folder / "report.html")]
+    assert (run.folder / "report.html").is_file() and (run.folder / "MODEL_CARD.md").is_file()
     assert "circumscribed" in shown and "chance" in shown and "accuracy" in shown
     result = json.loads(path.read_text())
     assert f"{result['auroc']['mean']:.3f}".removeprefix("0") in shown

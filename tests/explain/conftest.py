@@ -41,7 +41,7 @@ def lesion(manifest: Manifest) -> Path:
 
 def write_run(path: Path, manifest: Manifest, preset: str, settings: dict[str, object]) -> Run:
     """A run folder as training leaves it: each prototype is a patch of a training image."""
-    config = load_config(preset, {**SMALL, **settings})
+    config = load_config(preset, {**SMALL, "data.image_size": 64, **settings})
     torch.manual_seed(0)
     model = build_model(config).eval()
     folder = RunFolder(path)

@@ -20,6 +20,7 @@ SMALL: dict[str, Any] = {
     "model.backbone.width": 0.125,
     "model.backbone.batch_norm": True,
     "model.backbone.padding": "replicate",
+    "model.neck.dim": 32,
     "train.batch_size": 16,
     "train.eval_batch_size": 64,
     # Phantoms have no preferred direction; turning by right angles keeps them sharp.
@@ -59,7 +60,6 @@ DEMO_FIRST: dict[str, Any] = {
 # the contrast loss, which makes prototypes prefer the annotation to the rest.
 DEMO_SECOND: dict[str, Any] = {
     **SMALL,
-    "model.neck.dim": 32,
     "model.neck.batch_norm": True,
     "model.neck.padding": "replicate",
     "model.pooling.k": 0.05,
