@@ -56,5 +56,5 @@ def test_every_work_has_its_curves_with_a_plot_for_each_variable(tiny_growth, tm
         f"growth-{name}.png" for name in ("prototypes", "classes", "image-side", "images")
     }
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in pictures)
-    content = json.loads(write_curves(curves, 1.0, tmp_path / "growth.json").read_text())
+    content = json.loads(write_curves(curves, 1.0, None, tmp_path / "growth.json").read_text())
     assert len(content["curves"]) == len(curves)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from protopyramid.benchmarks.report import HEADER, cells, notes, summary, write_rows
+from protopyramid.benchmarks.report import HEADER, Others, cells, notes, summary, write_rows
 from protopyramid.benchmarks.rows import Row, all_rows, at_least, at_most
 from protopyramid.benchmarks.settings import FULL, QUICK
 from protopyramid.benchmarks.timing import Pair
@@ -63,9 +63,10 @@ def test_the_extrapolation_of_the_head_epochs_is_said(rows):
 
 
 def test_rows_are_written_as_json(rows, tmp_path):
-    path = write_rows(rows, {"batch": 2}, 1.5, tmp_path / "new" / "bench.json")
+    path = write_rows(rows, {"batch": 2}, 1.5, 0.25, tmp_path / "new" / "bench.json")
     content = json.loads(path.read_text())
     assert [row["work"] for row in content["rows"]] == [row.work for row in rows]
+    assert content["share_of_other_programs"] == 0.25
     assert content["machine"]["threads"] >= 1 and content["took"] == 1.5
 
 
@@ -101,3 +102,14 @@ def test_real_benchmarks_measure_the_preset_as_it_is_at_224_pixels():
         assert settings.config().model.backbone.width == 1.0
         assert settings.head_images == 1000
         assert 8 <= settings.fine_batch <= 32
+
+
+def test_the_share_of_other_programs_leaves_out_our_own_work(monkeypatch):
+    from protopyramid.benchmarks import report
+
+    busy, own, clock = iter((100.0, 106.0)), iter((10.0, 14.0)), iter((0.0, 10.0))
+    monkeypatch.setattr(report, "_busy_seconds", lambda: next(busy))
+    monkeypatch.setattr(report, "_own_seconds", lambda: next(own))
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert Others().share == pytest.approx((6 - 4) / (2 * 10))

@@ -609,3 +609,20 @@ def test_maps_in_half_precision_are_computed_in_single_precision():
     loss = fine_annotation(maps, masks, inside, outside)
     expected = naive_fine(maps.float(), masks, inside, outside)
     torch.testing.assert_close(loss, expected, rtol=TOLERANCE, atol=0)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_levels_that_share_their_stencils_have_the_loss_of_levels_that_do_not(soft, monkeypatch):
+    from protopyramid.losses import fine
+
+    torch.manual_seed(0)
+    masks = torch.rand(3, 20, 24) if soft else (torch.rand(3, 20, 24) > 0.5).to(torch.uint8)
+    maps = [torch.randn(3, 2, *size) for size in ((10, 12), (5, 6), (5, 6))]
+    inside, outside = torch.rand(3, 2), torch.rand(3, 2)
+    expected = [fine.fine_annotation(each, masks, inside, outside, share=True) for each in maps]
+    made, real = [], fine.stencils
+    monkeypatch.setattr(fine, "stencils", lambda *given: made.append(given[1:]) or real(*given))
+    shared = fine.MaskStencils(masks)
+    for each, loss in zip(maps, expected, strict=True):
+        assert torch.equal(fine.fine_annotation(each, shared, inside, outside, share=True), loss)
+    assert made.count((5, 6)) == made.count((10, 12)) == (3 if soft else 2)

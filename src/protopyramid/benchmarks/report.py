@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,39 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
     }
+
+
+class Others:
+    """How much of the machine other programs took since this was made (Linux only)."""
+
+    def __init__(self) -> None:
+        self._busy, self._own, self._start = _busy_seconds(), _own_seconds(), time.monotonic()
+
+    @property
+    def share(self) -> float | None:
+        """Their share of all cores, 0 to 1; None where the system does not say."""
+        busy = _busy_seconds()
+        if busy is None or self._busy is None:
+            return None
+        cores = os.cpu_count() or 1
+        theirs = (busy - self._busy) - (_own_seconds() - self._own)
+        return min(1.0, max(0.0, theirs / (cores * (time.monotonic() - self._start))))
+
+
+def _busy_seconds() -> float | None:
+    """Seconds that all cores together were at work since the system's start."""
+    try:
+        first = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()
+    except OSError:
+        return None
+    user, nice, system = (int(ticks) for ticks in first[1:4])
+    return (user + nice + system) / float(os.sysconf("SC_CLK_TCK"))
+
+
+def _own_seconds() -> float:
+    """Processor time of this process and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def cells(row: Row) -> list[str]:
@@ -58,22 +92,26 @@ def summary(rows: Sequence[Row]) -> str:
     return text + (f"; missed: {'; '.join(missed)}" if missed else "")
 
 
-def write_rows(rows: Sequence[Row], settings: object, took: float, path: Path) -> Path:
+def write_rows(
+    rows: Sequence[Row], settings: object, took: float, others: float | None, path: Path
+) -> Path:
     """The rows as JSON."""
     content = {
         "machine": machine(),
         "settings": settings,
         "took": took,
+        "share_of_other_programs": others,
         "rows": [row.to_json() for row in rows],
     }
     return _write(path, content)
 
 
-def write_curves(curves: Sequence[Curve], took: float, path: Path) -> Path:
+def write_curves(curves: Sequence[Curve], took: float, others: float | None, path: Path) -> Path:
     """The growth curves as JSON."""
     content = {
         "machine": machine(),
         "took": took,
+        "share_of_other_programs": others,
         "curves": [curve.to_json() for curve in curves],
     }
     return _write(path, content)

@@ -41,7 +41,7 @@ from protopyramid.benchmarks.settings import (
 )
 from protopyramid.benchmarks.timing import Pair, in_turns
 from protopyramid.config.schema import Config
-from protopyramid.losses.fine import fine_annotation
+from protopyramid.losses.fine import MaskStencils, fine_annotation
 from protopyramid.losses.objective import Objective
 from protopyramid.model.backbones import IMAGE, VGG16
 from protopyramid.model.head import first_weights
@@ -376,9 +376,9 @@ class FineProblem:
 
     def ours(self) -> tuple[Tensor, ...]:
         """Loss and gradients by stencils."""
+        shared = MaskStencils(self.masks)
         parts = [
-            fine_annotation(maps, self.masks, self.inside, self.outside)
-            for maps in self.maps.values()
+            fine_annotation(maps, shared, self.inside, self.outside) for maps in self.maps.values()
         ]
         return self._with_gradients(torch.stack(parts).sum())
 

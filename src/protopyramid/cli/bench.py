@@ -1,6 +1,5 @@
 """`protopyramid bench`: measured speed, as ratios to what cannot be avoided."""
 
-import os
 import time
 import warnings
 from dataclasses import asdict
@@ -13,7 +12,9 @@ if TYPE_CHECKING:
     from protopyramid.benchmarks.growth import Growth
     from protopyramid.benchmarks.settings import Settings
 
-IDLE = 1.0  # load of a machine above which its times say little
+MOST_OTHERS = (
+    0.05  # share of the machine; threads that wait for each other lose much more than that
+)
 
 
 def bench(
@@ -45,7 +46,6 @@ def bench(
         raise UserError(f"{out}: is a file; give a folder to write to")
     if threads:
         torch.set_num_threads(threads)
-    _warn_of_load()
     if growth:
         show_growth(Growth(), out)
     else:
@@ -54,12 +54,12 @@ def bench(
 
 def show_rows(settings: "Settings", out: Path) -> None:
     """Measure the table, print it and write it to `bench.json`."""
-    from protopyramid.benchmarks.report import HEADER, cells, notes, summary, write_rows
+    from protopyramid.benchmarks.report import HEADER, Others, cells, notes, summary, write_rows
     from protopyramid.benchmarks.rows import ROWS, Row
     from protopyramid.cli.console import progress, say
     from protopyramid.cli.evaluate import new_table, terminal
 
-    start = time.monotonic()
+    start, others = time.monotonic(), Others()
     rows: list[Row] = []
     with progress("bench") as update:
         for number, measure in enumerate(ROWS):
@@ -75,17 +75,19 @@ def show_rows(settings: "Settings", out: Path) -> None:
         console.print(line)
     took = time.monotonic() - start
     say(f"{summary(rows)}; took {took:.0f} s")
-    say(str(write_rows(rows, asdict(settings), took, out / "bench.json")))
+    share = others.share
+    _warn_of_others(share)
+    say(str(write_rows(rows, asdict(settings), took, share, out / "bench.json")))
 
 
 def show_growth(growth: "Growth", out: Path) -> None:
     """Measure the curves, print their orders, write `growth.json` and a plot for each variable."""
     from protopyramid.benchmarks.growth import all_curves, draw
-    from protopyramid.benchmarks.report import VERDICTS, write_curves
+    from protopyramid.benchmarks.report import VERDICTS, Others, write_curves
     from protopyramid.cli.console import say
     from protopyramid.cli.evaluate import new_table, terminal
 
-    start = time.monotonic()
+    start, others = time.monotonic(), Others()
     table = new_table("work", "grows with", "from … to", "seconds", "order", "at most", "verdict")
     curves = []
     for curve in all_curves(growth):
@@ -103,13 +105,15 @@ def show_growth(growth: "Growth", out: Path) -> None:
     terminal().print(table)
     took = time.monotonic() - start
     say(f"order: between the two largest points; took {took:.0f} s")
-    for path in (write_curves(curves, took, out / "growth.json"), *draw(curves, out)):
+    share = others.share
+    _warn_of_others(share)
+    for path in (write_curves(curves, took, share, out / "growth.json"), *draw(curves, out)):
         say(str(path))
 
 
-def _warn_of_load() -> None:
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if load > IDLE:
+def _warn_of_others(share: float | None) -> None:
+    if share is not None and share > MOST_OTHERS:
         warnings.warn(
-            f"the machine is busy (load {load:.1f}): times will vary, ratios less so", stacklevel=2
+            f"other programs took {share:.0%} of the machine meanwhile; measure again when it is idle",
+            stacklevel=2,
         )

@@ -71,9 +71,6 @@ def _evaluate(run: "Run") -> tuple[dict[str, Any], "list[Sample]"]:
     from protopyramid.evaluation.evaluate import evaluate_run
     from protopyramid.evaluation.split import evaluated_split
 
-    evaluate_run(
-        run, split="validation", pictures=False
-    )  # also sets the limit of "like nothing learned"
     return evaluate_run(run), list(evaluated_split(run, None, "test").samples)
 
 

@@ -7,6 +7,7 @@ Masks are 1 *inside* the annotation, as in the files. The equations want the opp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -29,7 +30,7 @@ def outside_of(masks: Tensor) -> Tensor:
 
 def fine_annotation(
     maps: Tensor,
-    masks: Tensor,
+    masks: Tensor | MaskStencils,
     inside: Tensor,
     outside: Tensor,
     combine: str = "paper",
@@ -39,8 +40,9 @@ def fine_annotation(
     """The paper's fine-annotation loss by class pair, for the prototypes of one level.
 
     maps (B, m, h, w): similarity maps; masks (B, H, W): 1 inside the annotation, values between 0 and 1
-    allowed; inside, outside (B, m): the penalties of each image and prototype -> scalar, the mean over
-    images of sum_j |W_ij * PAM_ij|_2, PAM being the map upsampled bilinearly to H x W (never formed).
+    allowed (or `MaskStencils` of them, which several levels share); inside, outside (B, m): the
+    penalties of each image and prototype -> scalar, the mean over images of sum_j |W_ij * PAM_ij|_2, PAM
+    being the map upsampled bilinearly to H x W (never formed).
 
     `combine` "paper": W = outside m + inside, m = 1 outside the annotation, so that outside pixels
     weigh outside + inside. "disjoint": outside pixels weigh `outside`, inside pixels `inside`.
@@ -74,7 +76,8 @@ def fine_grouped(
     maps {level: (B, m_level, h, w)}, masks (B, H, W) 1 inside, labels (B,), classes (m,) in the order of
     the maps -> scalar, the mean over images.
     """
-    forms = torch.cat([mask_forms(by_level, masks) for by_level in maps.values()], dim=1)
+    shared = MaskStencils(masks)
+    forms = torch.cat([mask_forms(by_level, shared) for by_level in maps.values()], dim=1)
     order = classes[None, :] - labels[:, None]
     everywhere, beyond = forms[..., 0] + 2.0 * forms[..., 1] + forms[..., 2], forms[..., 2]
     groups = (
@@ -86,7 +89,46 @@ def fine_grouped(
     return total.mean() / _scale(masks, per_pixel)
 
 
-def mask_forms(maps: Tensor, masks: Tensor) -> Tensor:
+class MaskStencils:
+    """The stencils of a batch of masks, made once for each size: levels of one size share them."""
+
+    def __init__(self, masks: Tensor) -> None:
+        """masks (B, H, W), 1 inside the annotation."""
+        self.masks = masks
+        self._made: dict[tuple[int, int, torch.dtype], Tensor] = {}
+        self._beyond: dict[torch.dtype, Tensor] = {}
+
+    def like(self, maps: Tensor) -> Tensor:
+        """Stencils of (1 - m)^2, m (1 - m) and m^2, m = 1 outside, for maps (B, m, h, w): (B, 3, 4, h, w).
+
+        For 0/1 masks the second is zero and left out: (B, 2, 4, h, w).
+        """
+        key = (maps.shape[-2], maps.shape[-1], maps.dtype)
+        if key not in self._made:
+            self._made[key] = self._make(*key)
+        return self._made[key]
+
+    @cached_property
+    def binary(self) -> bool:
+        """Whether the masks are 0/1."""
+        masks = self.masks
+        return not masks.is_floating_point() or bool(((masks == 0) | (masks == 1)).all())
+
+    def _make(self, height: int, width: int, dtype: torch.dtype) -> Tensor:
+        if dtype not in self._beyond:
+            self._beyond[dtype] = outside_of(self.masks.to(dtype))
+        beyond = self._beyond[dtype]
+        ones = stencils(torch.ones_like(beyond[:1]), height, width)
+        linear = stencils(beyond, height, width)
+        # Differences are taken between stencils, cell by cell: between whole forms, a large activation
+        # on one side of the outline would drown a small one on the other.
+        if self.binary:
+            return torch.stack([ones - linear, linear], dim=1)
+        square = stencils(beyond.square(), height, width)
+        return torch.stack([ones - 2.0 * linear + square, linear - square, square], dim=1)
+
+
+def mask_forms(maps: Tensor, masks: Tensor | MaskStencils) -> Tensor:
     """Squared norms of the upsampled maps weighted by (1 - m)^2, m (1 - m) and m^2, m = 1 outside.
 
     maps (B, m, h, w), masks (B, H, W) -> (B, m, 3). For 0/1 masks m^2 = m and one stencil serves both.
@@ -94,18 +136,12 @@ def mask_forms(maps: Tensor, masks: Tensor) -> Tensor:
     if maps.dtype in (torch.float16, torch.bfloat16):
         maps = maps.float()
     with torch.autocast(maps.device.type, enabled=False):
-        beyond = outside_of(masks.to(maps.dtype))
-        height, width = maps.shape[-2:]
-        ones = stencils(torch.ones_like(beyond[:1]), height, width)
-        linear = stencils(beyond, height, width)
-        # Differences are taken between stencils, cell by cell: between whole forms, a large activation
-        # on one side of the outline would drown a small one on the other.
-        if not masks.is_floating_point() or bool(((masks == 0) | (masks == 1)).all()):
-            inner, outer = quadratic_forms(maps, torch.stack([ones - linear, linear], 1)).unbind(-1)
-            return torch.stack([inner, torch.zeros_like(inner), outer], dim=-1)
-        square = stencils(beyond.square(), height, width)
-        parts = [ones - 2.0 * linear + square, linear - square, square]
-        return quadratic_forms(maps, torch.stack(parts, dim=1))
+        made = (MaskStencils(masks) if isinstance(masks, Tensor) else masks).like(maps)
+        forms = quadratic_forms(maps, made)
+        if made.shape[1] == 3:
+            return forms
+        inner, outer = forms.unbind(-1)
+        return torch.stack([inner, torch.zeros_like(inner), outer], dim=-1)
 
 
 def pair_weights(
@@ -161,5 +197,6 @@ def _pixel_weights(inside: Tensor, outside: Tensor, combine: str) -> tuple[Tenso
     return inside.square(), 2.0 * inside * beyond, beyond.square()
 
 
-def _scale(masks: Tensor, per_pixel: bool) -> float:
-    return float(masks.shape[-2] * masks.shape[-1]) ** 0.5 if per_pixel else 1.0
+def _scale(masks: Tensor | MaskStencils, per_pixel: bool) -> float:
+    height, width = (masks if isinstance(masks, Tensor) else masks.masks).shape[-2:]
+    return float(height * width) ** 0.5 if per_pixel else 1.0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from protopyramid.config.schema import Config
 from protopyramid.losses.cluster import cluster, separation
 from protopyramid.losses.contrast import contrast
-from protopyramid.losses.fine import fine_annotation, fine_grouped, fine_tables
+from protopyramid.losses.fine import MaskStencils, fine_annotation, fine_grouped, fine_tables
 from protopyramid.losses.orthogonality import orthogonality
 from protopyramid.model.network import Evidence
 from protopyramid.model.prototypes import PrototypeLayer
@@ -144,10 +144,11 @@ class Objective(nn.Module):
             return fine_grouped(maps, masks, labels, prototypes.classes, fine.per_pixel)
         inside = self.inside[labels][:, prototypes.classes]
         outside = self.outside[labels][:, prototypes.classes]
+        shared = MaskStencils(masks)
         total = [
             fine_annotation(
                 by_level,
-                masks,
+                shared,
                 inside[:, prototypes.slices[level]],
                 outside[:, prototypes.slices[level]],
                 fine.combine,

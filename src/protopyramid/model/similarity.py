@@ -70,7 +70,12 @@ class CosineMaps(torch.autograd.Function):
 def _cosine_of_units(z: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine maps (B, m, H, W) for unit vectors (m, d), and |z| (B, 1, H, W), infinite where z is 0."""
     norm = _safe_norm(z, dim=1)
-    return (F.conv2d(z, unit[:, :, None, None]) / norm).clamp(-1.0, 1.0), norm
+    products = F.conv2d(z, unit[:, :, None, None])
+    if torch.is_grad_enabled() or products.dtype != norm.dtype:
+        return (products / norm).clamp(-1.0, 1.0), norm
+    return products.div_(norm).clamp_(
+        -1.0, 1.0
+    ), norm  # many prototypes: copies cost as much as products
 
 
 def l2_maps(z: Tensor, vectors: Tensor, squared: bool) -> Tensor:

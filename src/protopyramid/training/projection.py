@@ -146,17 +146,48 @@ class CandidateCollector:
         1 = inside; annotated (B,) bool.
         """
         device = self.prototypes.vectors.device
-        images, labels = images.to(device), labels.to(device)
+        images, labels, inside = images.to(device), labels.to(device), (masks, annotated)
         for level, rows in self.prototypes.slices.items():
-            maps = self._similarity_map(z[level], rows)
-            if self.settings.inside_annotation:
-                allowed = eligible_cells(masks.to(device), annotated.to(device), maps.shape[-2:])
-                maps = maps.masked_fill(~allowed[:, None], -torch.inf)
-            similarity, cells = self._best_cells(maps)
-            if self.settings.source == "class":
-                foreign = labels[:, None] != self.prototypes.classes[rows]
-                similarity = similarity.masked_fill(foreign[..., None], -torch.inf)
-            self.best[level] = _take_in(self.best[level], similarity, cells, images, z[level])
+            concerned = self._concerned(rows, labels)
+            if concerned is None:
+                best = self.best[level]
+                self.best[level] = self._better(best, z[level], rows, images, labels, inside)
+            elif len(concerned):
+                best = _rows_of(self.best[level], concerned)
+                chosen = concerned + rows.start
+                found = self._better(best, z[level], chosen, images, labels, inside)
+                _put_rows(self.best[level], concerned, found)
+
+    def _concerned(self, rows: slice, labels: Tensor) -> Tensor | None:
+        """Prototypes of a level, counted from its first, that a batch can change; None for all.
+
+        With many classes, a batch holds few of them: the other prototypes need no similarities.
+        """
+        if self.settings.source != "class":
+            return None
+        present = torch.isin(self.prototypes.classes[rows], labels)
+        return None if bool(present.all()) else present.nonzero()[:, 0]
+
+    def _better(
+        self,
+        best: Candidates,
+        z: Tensor,
+        rows: slice | Tensor,
+        images: Tensor,
+        labels: Tensor,
+        inside: tuple[Tensor, Tensor],
+    ) -> Candidates:
+        """The candidates of some prototypes of a level after a batch."""
+        maps = self._similarity_map(z, rows)
+        if self.settings.inside_annotation:
+            masks, annotated = (part.to(maps.device) for part in inside)
+            allowed = eligible_cells(masks, annotated, maps.shape[-2:])
+            maps = maps.masked_fill(~allowed[:, None], -torch.inf)
+        similarity, cells = self._best_cells(maps)
+        if self.settings.source == "class":
+            foreign = labels[:, None] != self.prototypes.classes[rows]
+            similarity = similarity.masked_fill(foreign[..., None], -torch.inf)
+        return _take_in(best, similarity, cells, images, z)
 
     def result(self) -> Candidates:
         """The candidates of all prototypes, in their order."""
@@ -167,7 +198,7 @@ class CandidateCollector:
             )
         )
 
-    def _similarity_map(self, z: Tensor, rows: slice) -> Tensor:
+    def _similarity_map(self, z: Tensor, rows: slice | Tensor) -> Tensor:
         """In full precision whatever the training's: the nearest patches differ little."""
         vectors = self.prototypes.vectors[rows]
         with torch.autocast(vectors.device.type, enabled=False):
@@ -340,6 +371,17 @@ def _pick(pool: Candidates, similarity: Tensor, kept: Tensor, vector: Tensor) ->
         pool.col.gather(1, kept).masked_fill(empty, 0),
         vector.masked_fill(empty[..., None], 0),
     )
+
+
+def _rows_of(candidates: Candidates, rows: Tensor) -> Candidates:
+    """The candidates of some prototypes."""
+    return Candidates(*(getattr(candidates, field.name)[rows] for field in fields(Candidates)))
+
+
+def _put_rows(into: Candidates, rows: Tensor, new: Candidates) -> None:
+    """Replace the candidates of some prototypes, in place."""
+    for field in fields(Candidates):
+        getattr(into, field.name)[rows] = getattr(new, field.name)
 
 
 def _patch_ids(candidates: Candidates) -> Tensor:
