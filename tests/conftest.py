@@ -11,6 +11,10 @@ import pytest
 
 RunMaker = Callable[..., Any]
 
+# The tests' tensors are tiny: more threads only wait for each other. Set before torch is imported, and
+# passed on to the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 def make_run(folder: Path, manifest: Path, preset: str, **overrides: Any) -> Any:
     """A finished run whose data.json tells of the manifest's training rows."""
