@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -24,7 +25,15 @@ def test_a_signal_is_noted_and_gives_the_exit_code(number: int, code: int) -> No
     assert str(stopped) == f"stopped by {signal.Signals(number).name}"
 
 
-def test_the_second_signal_acts_at_once() -> None:
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where the tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_the_second_signal_acts_at_once(interrupts: None) -> None:
     with pytest.raises(KeyboardInterrupt), StopRequest():
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
