@@ -65,8 +65,9 @@ def output_names(model: PrototypeNetwork) -> list[str]:
 def export_run(run: Run, kind: Format = "onnx", out: Path | None = None) -> Exported:
     """Write the model of a run as one file, checked against torch to 1e-4.
 
-    By default to `export/NAME.onnx` or `.pt2` in the run's folder; `NAME.json` beside it describes
-    inputs, outputs, classes and prototypes.
+    ONNX goes to `export/NAME.onnx` in the run's folder by default. torch's format holds a pickled sample
+    input, so it is written outside the run folder only. `NAME.json` beside the file describes inputs,
+    outputs, classes and prototypes.
     """
     module = EvidenceModule(run.model.cpu().eval(), run.config.data).eval()
     size = run.config.data.image_size
@@ -75,6 +76,11 @@ def export_run(run: Run, kind: Format = "onnx", out: Path | None = None) -> Expo
     if not difference <= TOLERANCE:
         raise RuntimeError(f"the export differs from torch by {difference:.1e}: it is not written")
     path = out or run.folder / f"export/{run.name}{SUFFIXES[kind]}"
+    if kind == "torch-export" and path.resolve().is_relative_to(run.folder.path.resolve()):
+        raise UserError(
+            f"{path}: torch's format holds a pickle, and a run folder holds none; "
+            "give a place outside it with --out FILE, or take --format onnx"
+        )
     if path.is_dir():
         raise UserError(f"{path}: is a folder; give a file to write to")
     folder = RunFolder(path.parent)

@@ -19,7 +19,7 @@ def export(
     format: Annotated[Format, typer.Option(help="The kind of file.")] = Format.onnx,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The file to write; else RUN/export/NAME.onnx or .pt2."),
+        typer.Option(metavar="FILE", help="The file to write; else RUN/export/NAME.onnx."),
     ] = None,
 ) -> None:
     """Export a run's model, from image to logits, scores and similarity maps, checked against torch.
