@@ -76,17 +76,21 @@ def export_run(run: Run, kind: Format = "onnx", out: Path | None = None) -> Expo
     if not difference <= TOLERANCE:
         raise RuntimeError(f"the export differs from torch by {difference:.1e}: it is not written")
     path = out or run.folder / f"export/{run.name}{SUFFIXES[kind]}"
+    _check_place(path, kind, run)
+    folder = RunFolder(path.parent)
+    folder.write_bytes(path.name, content)
+    description = folder.write_json(path.stem + ".json", describe(run, kind))
+    return Exported(path, description, difference)
+
+
+def _check_place(path: Path, kind: Format, run: Run) -> None:
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; give a file to write to")
     if kind == "torch-export" and path.resolve().is_relative_to(run.folder.path.resolve()):
         raise UserError(
             f"{path}: torch's format holds a pickle, and a run folder holds none; "
             "give a place outside it with --out FILE, or take --format onnx"
         )
-    if path.is_dir():
-        raise UserError(f"{path}: is a folder; give a file to write to")
-    folder = RunFolder(path.parent)
-    folder.write_bytes(path.name, content)
-    description = folder.write_json(path.stem + ".json", describe(run, kind))
-    return Exported(path, description, difference)
 
 
 def largest_difference(

@@ -105,6 +105,7 @@ def test_an_export_that_differs_from_torch_is_not_written(new_run, monkeypatch, 
         (["nowhere"], "no such run folder"),
         (["RUN", "--format", "tflite"], "'--format'"),
         (["RUN", "--format", "torch-export", "--out", "RUN"], "is a folder"),
+        (["RUN", "--format", "torch-export"], "holds a pickle"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(arguments, words, new_run, capsys):
