@@ -17,7 +17,8 @@ ALLOWED = {
     "run": {"errors", "config", "data", "model"},
     "export": {"errors", "config", "run", "version", *FLOW},
     "benchmarks": {"errors", "config", "run", "version", *FLOW},
-    "cli": {"errors", "config", "run", "version", "export", "benchmarks", *FLOW},
+    "studies": {"errors", "config", "run", "version", *FLOW},
+    "cli": {"errors", "config", "run", "version", "export", "benchmarks", "studies", *FLOW},
     "__init__": {"errors", "config", "run", *FLOW},
     "__main__": {"cli"},
 }

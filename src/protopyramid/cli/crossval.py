@@ -44,7 +44,7 @@ def crossval(
             data,
             out,
             folds,
-            _numbers(seeds),
+            numbers(seeds),
             backbone_from=backbone_from,
             accelerator=accelerator,
             say=typer.echo,
@@ -58,7 +58,8 @@ def crossval(
     typer.echo(out)
 
 
-def _numbers(seeds: str) -> list[int]:
+def numbers(seeds: str) -> list[int]:
+    """The numbers of a list such as 0,1,2."""
     try:
         return [int(word) for word in seeds.split(",")]
     except ValueError:

@@ -30,6 +30,7 @@ from protopyramid.cli import (
     predict,
     presets,
     prototypes,
+    study,
     train,
 )
 from protopyramid.cli.help import Help, help_unless_command
@@ -67,6 +68,7 @@ app.command()(compare.compare)
 app.command()(explain.explain)
 app.command()(prototypes.prototypes)
 app.command()(export.export)
+app.command()(study.study)
 app.command()(bench.bench)
 
 

@@ -103,3 +103,10 @@ DEMO_SECOND: dict[str, Any] = {
         },
     ],
 }
+
+# The names by which a study speaks of them.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "small": SMALL,
+    "demo-first": DEMO_FIRST,
+    "demo-second": DEMO_SECOND,
+}

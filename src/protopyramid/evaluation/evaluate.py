@@ -19,6 +19,7 @@ from torch import Tensor
 
 from protopyramid.data.store import ImageStore, Loaded
 from protopyramid.evaluation import metrics, plots
+from protopyramid.evaluation.elimination import elimination
 from protopyramid.evaluation.health import prototype_health, source_peaks
 from protopyramid.evaluation.localisation import (
     Localisation,
@@ -176,6 +177,9 @@ def figures(
         **summarise(found.localisation, labels, levels, classes, weights),
         "prototype_peak_inside": source_peaks(run, chosen.manifest),
         "health": prototype_health(run, found.logits, found.scores),
+        "elimination": None
+        if layer is None
+        else elimination(run.model.head.weight.detach().cpu(), found.scores, labels, classes),
         "per_lesion": grouped_figures(run, probabilities, labels, of_lesion, groups, resampling),
         "per_patient": grouped_figures(run, probabilities, labels, groups, groups, resampling),
     }

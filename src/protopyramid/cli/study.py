@@ -1,0 +1,59 @@
+"""`protopyramid study`: many runs that answer one question."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from protopyramid.errors import UserError
+
+if TYPE_CHECKING:
+    from protopyramid.studies.study import Place
+
+
+def study(
+    file: Annotated[Path, typer.Argument(metavar="STUDY", help="The study, a TOML file.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of its runs and tables.")],
+    data: Annotated[
+        Path | None, typer.Option(metavar="MANIFEST", help="The dataset, where it needs one.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds instead of the study's, as in 0,1.")] = "",
+    workers: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
+    only: Annotated[
+        str, typer.Option(metavar="VARIANT", help="Do one variant alone, and no tables.")
+    ] = "",
+) -> None:
+    """Train and measure the variants of a study with every seed, and write its tables.
+
+    A study that was stopped goes on where it was when it is called again.
+    """
+    from protopyramid.cli.console import say
+    from protopyramid.cli.crossval import numbers
+
+    chosen = numbers(seeds) if seeds else None
+    if not file.is_file():
+        raise UserError(f"{file}: no such study; give a TOML file, as in studies/phantom.toml")
+    from protopyramid.studies.study import Place, run_study
+
+    place = Place(file, out, data)
+    if only:
+        _one(place, only, chosen)
+        return
+    text = run_study(
+        place, chosen, workers, say=lambda line: print(line, file=sys.stderr, flush=True)
+    )
+    say(text)
+    say(str(out / f"{file.stem}.md"))
+
+
+def _one(place: "Place", only: str, seeds: list[int] | None) -> None:
+    from protopyramid.cli.train import stop_in_order
+    from protopyramid.studies.job import Job, do
+    from protopyramid.studies.plan import read_study
+
+    plan = read_study(place.file)
+    variant = plan.variant(only)
+    with stop_in_order("the same command"):
+        for seed in seeds or plan.seeds:
+            do(Job(plan, place.file.parent, place.out, variant, seed, place.data))

@@ -1,0 +1,136 @@
+"""What an importer says of a dataset: the crops to make, what is left out and why.
+
+An importer is one function that looks through a download and decodes no pixels:
+
+    def find(source: Path, options: Options) -> Found
+
+The writer (writer.py) makes the crops, masks and manifest from what it found; so every format is
+cropped, resumed and reported in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from protopyramid.data.manifest import Box, Sample, patient_parts
+
+NEGATIVE = "negative"  # the label of crops without a lesion: they get no mask and no lesion box
+
+Point = tuple[float, float]  # x, y in pixels of the full image, from its upper left corner
+
+
+@dataclass(frozen=True)
+class Circle:
+    """A disc, given by its centre and radius in pixels of the full image."""
+
+    centre: Point
+    radius: float
+
+
+@dataclass(frozen=True)
+class Polygons:
+    """The inside of closed outlines, together."""
+
+    outlines: tuple[tuple[Point, ...], ...]
+
+
+@dataclass(frozen=True)
+class MaskFile:
+    """The non-zero pixels of a file with the full image's extent, whatever its size."""
+
+    path: Path
+
+
+Annotation = Circle | Polygons | MaskFile
+
+
+@dataclass(frozen=True)
+class Tissue:
+    """A square of breast tissue, drawn by the writer, since only the pixels tell where tissue is.
+
+    side: of the square in pixels, with nothing around it. seed: what the draw depends on.
+    """
+
+    side: int
+    seed: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Crop:
+    """One image of the new dataset: a square around a lesion, or a whole image.
+
+    `name` is the stem of the new files, unique in the dataset. With neither annotation nor box the
+    whole image is taken, and with `whole` also, annotation and all. The box is the lesion's, in
+    pixels of the full image; without it, it is that of the annotation.
+    """
+
+    name: str
+    image: Path
+    label: str
+    split: str
+    patient_id: str = ""
+    annotation: Annotation | None = None
+    box: Box | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Something in the download that is not imported, and why.
+
+    Reasons are counted by what is before their first ": ", as in "mixed margins: A-B".
+    """
+
+    item: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a download holds. Notes are for the user: what the dataset lacks, what was guessed."""
+
+    crops: Sequence[Crop]
+    skipped: Sequence[Skipped] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to import.
+
+    margin: tissue around the lesion, as a share of its longer side, on each side. mixed: what to do
+    with labels such as CIRCUMSCRIBED-ILL_DEFINED, "drop" or "first". margins: the class set, "three"
+    (circumscribed, indistinct, spiculated) or "five" (also microlobulated and obscured).
+    """
+
+    margin: float = 0.5
+    mixed: str = "drop"
+    margins: str = "three"
+    test_fraction: float = 0.2
+    seed: int = 0
+
+
+Finder = Callable[[Path, Options], Found]
+
+
+def split_by_patient(crops: Sequence[Crop], options: Options) -> list[Crop]:
+    """The crops with splits train and test, for a dataset that has none of its own.
+
+    Whole patients are in test, about `options.test_fraction` of the crops of every class; a crop
+    without a patient is its own patient.
+    """
+    fraction = options.test_fraction
+    if not 0 < fraction < 1 or not crops:
+        return [replace(crop, split="test" if fraction >= 1 else "train") for crop in crops]
+    samples = [
+        Sample(0, crop.name, crop.image, crop.label, "train", patient_id=crop.patient_id)
+        for crop in crops
+    ]
+    parts = patient_parts(samples, [1 - fraction, fraction], options.seed)
+    return [
+        replace(crop, split="test" if part else "train")
+        for crop, part in zip(crops, parts, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""Studies: many runs that answer one question, made by one command, with seeds and spread."""

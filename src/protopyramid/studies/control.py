@@ -1,0 +1,124 @@
+"""The positive control: the annotated part of every image replaced by its surroundings.
+
+A model that looks at the margin is lost without it. On phantoms nothing outside the annotated band tells
+the margins apart, so its AUROC must fall to chance; what is left above shows a leak of the data or the
+model.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from protopyramid.data.images import read_image, read_mask
+from protopyramid.data.manifest import BOX_COLUMNS, Manifest, Sample, read_manifest
+from protopyramid.evaluation import metrics
+from protopyramid.evaluation.evaluate import class_numbers, run_pass
+from protopyramid.evaluation.split import evaluated_split
+from protopyramid.run import Run, RunFolder
+
+LARGEST = 65535
+SMOOTHINGS = 400  # of the membrane; on a band of a few pixels it has long settled by then
+
+
+def replaced(images: Tensor, masks: Tensor) -> Tensor:
+    """Images (B, H, W) whose masked pixels (B, H, W) bool are a smooth membrane over the others.
+
+    The membrane (Laplace's equation with the unmasked pixels as its frame) is made of the surroundings
+    alone: two images that are equal outside the mask become equal.
+    """
+    known = (~masks).to(images.dtype)[:, None]
+    values = images[:, None] * known
+    filled = torch.where(masks[:, None], _from_coarse(values, known), images[:, None])
+    for _ in range(SMOOTHINGS):
+        padded = F.pad(filled, (1, 1, 1, 1), mode="replicate")
+        around = padded[..., :-2, 1:-1] + padded[..., 2:, 1:-1]
+        around += padded[..., 1:-1, :-2] + padded[..., 1:-1, 2:]
+        filled = torch.where(masks[:, None], around / 4, images[:, None])
+    return filled[:, 0]
+
+
+def _from_coarse(values: Tensor, known: Tensor) -> Tensor:
+    """A first guess for unknown pixels: means of the known ones, from ever larger squares."""
+    height, width = values.shape[-2:]
+    if min(height, width) == 1:
+        return values / known.clamp(min=1e-12)
+    mean, share = (F.avg_pool2d(each, 2, ceil_mode=True) for each in (values, known))
+    coarse = F.interpolate(_from_coarse(mean, share), (height, width), mode="nearest")
+    return torch.where(known > 0, values / known.clamp(min=1e-12), coarse)
+
+
+def write_control(manifest: Path, folder: Path, split: str = "test") -> Path:
+    """The annotated images of a split with their annotation replaced, and their manifest."""
+    target = folder / "manifest.csv"
+    if target.is_file():
+        return target
+    table = read_manifest(manifest)
+    rows = [sample for sample in table.split(split) if sample.mask is not None]
+    out = RunFolder(folder)
+    written = []
+    for number, sample in enumerate(rows):
+        name = f"images/{number:05d}.png"
+        out.write_bytes(name, _picture(sample))
+        written.append([name, sample.label, split, sample.patient_id, *(sample.box or [""] * 4)])
+    return out.write_text(target.name, _table(written))
+
+
+def _picture(sample: Sample) -> bytes:
+    image = read_image(sample.image)
+    grey = image if image.ndim == 2 else image.mean(2)
+    assert sample.mask is not None
+    mask = torch.from_numpy(read_mask(sample.mask, (grey.shape[0], grey.shape[1])))
+    found = replaced(torch.from_numpy(grey)[None], mask[None])[0].numpy()
+    buffer = io.BytesIO()
+    Image.fromarray(np.rint(found * LARGEST).astype(np.uint16)).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _table(rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["image", "label", "split", "patient_id", *BOX_COLUMNS])
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def control_auroc(run: Run, manifest: Path, split: str = "test") -> float | None:
+    """Macro AUROC over the margins of a run on the images of write_control."""
+    chosen = evaluated_split(run, manifest, split)
+    labels: NDArray[np.int64] = class_numbers(run, chosen)
+    probabilities = metrics.softmax(run_pass(run, chosen, labels).logits.numpy())
+    weights = metrics.resample_weights([sample.patient for sample in chosen.samples], 1, 0)
+    data = run.config.data
+    figures = metrics.auroc_figures(
+        probabilities, labels, data.classes, data.negative_class, weights
+    )
+    mean: float | None = figures["mean"]
+    return mean
+
+
+def without_labels(manifest: Path, labels: Sequence[str], target: Path) -> Path:
+    """A manifest without the rows of some labels, written beside the one it comes from."""
+    table: Manifest = read_manifest(manifest)
+    kept = {sample.row for sample in table.samples if sample.label not in labels}
+    with manifest.open(newline="", encoding="utf-8") as file:
+        reader = csv.reader(file)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(next(reader))
+        line = reader.line_num + 1
+        for fields in reader:
+            if line in kept:
+                writer.writerow(fields)
+            line = reader.line_num + 1
+    RunFolder(target.parent).write_text(target.name, text.getvalue())
+    return target

@@ -1,0 +1,94 @@
+"""One run of a study: its data, its training and its measurement. Done twice, it works once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protopyramid.data.phantoms import write_phantoms
+from protopyramid.errors import UserError
+from protopyramid.evaluation.evaluate import evaluate_run, model_digest
+from protopyramid.run import Run, load_run
+from protopyramid.studies.control import control_auroc, without_labels, write_control
+from protopyramid.studies.plan import Study, Variant, variant_config
+from protopyramid.training.engine import train_run
+
+PHANTOMS, CONTROL, EVALUATION = "phantoms", "control", "evaluation/test.json"
+CONTROL_FIGURE = "evaluation/control.json"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A variant of a study with one seed. `out` is the folder of the study's runs."""
+
+    study: Study
+    folder: Path  # of the study's file
+    out: Path
+    variant: Variant
+    seed: int
+    data: Path | None = None
+
+    @property
+    def place(self) -> Path:
+        """The folder of the seed."""
+        return self.out / f"seed-{self.seed}"
+
+    @property
+    def run(self) -> Path:
+        """The run's folder."""
+        return self.place / self.variant.name
+
+
+def prepare_data(study: Study, out: Path, seed: int, data: Path | None, workers: int = 1) -> Path:
+    """The manifest of a seed; phantoms are drawn where they are not there yet."""
+    if study.data == "manifest":
+        if data is None:
+            raise UserError("this study needs a dataset: give its manifest with --data")
+        return data
+    manifest = out / f"seed-{seed}" / PHANTOMS / "manifest.csv"
+    return (
+        manifest if manifest.is_file() else write_phantoms(manifest.parent, seed, workers=workers)
+    )
+
+
+def do(job: Job) -> None:
+    """Train and measure; what is there already is left as it is."""
+    manifest = prepare_data(job.study, job.out, job.seed, job.data)
+    used = manifest
+    if job.variant.without:
+        used = without_labels(
+            manifest, job.variant.without, manifest.with_name(f"{job.variant.name}.csv")
+        )
+    source = job.place / job.variant.backbone_from if job.variant.backbone_from else None
+    config = variant_config(job.study, job.variant, job.seed, job.folder)
+    train_run(config, used, job.run, backbone_from=source, resume=True)
+    if not job.variant.shown:
+        return
+    run = load_run(job.run)
+    if not _is_measured(run, EVALUATION):
+        evaluate_run(run, used, "test")
+    if job.variant.control and not _is_measured(run, CONTROL_FIGURE):
+        _measure_control(run, write_control(used, job.place / CONTROL))
+
+
+def figures(job: Job) -> dict[str, Any] | None:
+    """What was measured of a job; None where it is not done."""
+    if not (job.run / EVALUATION).is_file():
+        return None
+    run = load_run(job.run)
+    found: dict[str, Any] = run.folder.read_json(EVALUATION)
+    if _is_measured(run, CONTROL_FIGURE):
+        found["control"] = run.folder.read_json(CONTROL_FIGURE)["auroc"]
+    return found
+
+
+def _measure_control(run: Run, manifest: Path) -> None:
+    content = {"auroc": control_auroc(run, manifest), "model": model_digest(run.folder)}
+    run.folder.write_json(CONTROL_FIGURE, content)
+
+
+def _is_measured(run: Run, name: str) -> bool:
+    if not (run.folder / name).is_file():
+        return False
+    return bool(run.folder.read_json(name).get("model") == model_digest(run.folder))

@@ -1,0 +1,131 @@
+"""A study as data: a TOML file that lists the runs to compare and what is measured of them.
+
+title = "Four systems on phantoms"
+seeds = [0, 1, 2]
+
+[[variants]]
+name = "fpn-iaia-bl"              # the folder of its runs, and its row in the tables
+preset = "fpn-iaia-bl"            # or a TOML file, relative to the study's
+on = "demo-second"                # settings of config/small.py put on top
+backbone_from = "first"           # start from the backbone of another variant
+set = { "loss.contrast" = 0.0 }   # and single settings put on top of those
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from protopyramid.config import load_config
+from protopyramid.config.loading import preset_names
+from protopyramid.config.schema import Config
+from protopyramid.config.small import SETTINGS
+from protopyramid.errors import UserError
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+
+
+class Variant(BaseModel):
+    """One way to train, and so one run for each seed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name = Field(description="Folder of the runs and row of the tables.")
+    preset: str = Field(description="A preset's name, or a TOML file relative to the study's.")
+    on: str = Field("", description="Named settings of config/small.py that go on top.")
+    set: dict[str, Any] = Field({}, description="Settings by dotted key that go on top of those.")
+    backbone_from: str = Field("", description="The variant whose backbone it starts from.")
+    without: list[str] = Field([], description="Labels whose rows are left out of the data.")
+    group: str = Field("", description="Heading of its part of the table.")
+    shown: bool = Field(True, description="Whether the tables have a row of it.")
+    control: bool = Field(
+        False, description="Also measure it on images whose annotated part was replaced."
+    )
+
+
+class Study(BaseModel):
+    """Variants, the seeds they are trained with, and the data."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str = Field(description="Heading of the result.")
+    data: Literal["phantoms", "manifest"] = Field(
+        "phantoms", description="Phantoms drawn anew for each seed, or the manifest of --data."
+    )
+    seeds: list[Annotated[int, Field(ge=0)]] = Field([0, 1, 2], min_length=1)
+    threads: Annotated[int, Field(ge=1)] = Field(1, description="CPU threads of each run.")
+    compare: bool = Field(
+        False, description="Also the paired test and saliency of the variants, for each seed."
+    )
+    variants: list[Variant] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_make_sense(self) -> Study:
+        known: list[str] = []
+        for variant in self.variants:
+            if variant.name in known:
+                raise ValueError(f'two variants are called "{variant.name}"')
+            if variant.backbone_from and variant.backbone_from not in known:
+                raise ValueError(
+                    f'variant "{variant.name}" starts from "{variant.backbone_from}", '
+                    "which is no variant before it"
+                )
+            known.append(variant.name)
+        return self
+
+    @property
+    def shown(self) -> list[Variant]:
+        """The variants that the tables have a row of; the first is the reference."""
+        return [variant for variant in self.variants if variant.shown]
+
+    def variant(self, name: str) -> Variant:
+        """The variant of a name."""
+        for variant in self.variants:
+            if variant.name == name:
+                return variant
+        names = ", ".join(variant.name for variant in self.variants)
+        raise UserError(f'no variant "{name}"; the variants are {names}')
+
+
+def read_study(path: str | Path) -> Study:
+    """Read a study, and check the configuration of every variant before any work."""
+    path = Path(path)
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: is no TOML: {error}") from None
+    try:
+        study = Study.model_validate(tree)
+    except ValidationError as error:
+        raise UserError(f"{path}: {_first_line(error)}") from None
+    for variant in study.variants:
+        try:
+            variant_config(study, variant, study.seeds[0], path.parent)
+        except UserError as error:
+            raise UserError(f'{path}: variant "{variant.name}": {error}') from None
+    return study
+
+
+def variant_config(study: Study, variant: Variant, seed: int, folder: Path) -> Config:
+    """The complete configuration of a variant for one seed; `folder` is the study's."""
+    if variant.on and variant.on not in SETTINGS:
+        raise UserError(f'on: no settings "{variant.on}"; there are {", ".join(SETTINGS)}')
+    settings = {
+        **(SETTINGS[variant.on] if variant.on else {}),
+        **variant.set,
+        "train.seed": seed,
+        "train.threads": study.threads,
+    }
+    preset = variant.preset
+    return load_config(preset if preset in preset_names() else folder / preset, settings)
+
+
+def _first_line(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}: {first['msg']}" if place else str(first["msg"])

@@ -1,0 +1,74 @@
+"""The runs of a study side by side, each in a process of its own, in the order that they need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from protopyramid.errors import UserError
+
+Key = tuple[int, str]  # seed, variant
+PAUSE = 0.2  # seconds between two looks at the processes
+LAST_LINES = 3
+
+
+@dataclass(frozen=True)
+class Task:
+    """A command, the task that must be done before it, and the file that takes its output."""
+
+    command: Sequence[str]
+    log: Path
+    after: Key | None = None
+
+
+def run_tasks(
+    tasks: Mapping[Key, Task], workers: int, say: Callable[[str], None] = lambda line: None
+) -> None:
+    """Run all tasks, `workers` at a time. One that fails stops the others, in good order."""
+    waiting, done = dict(tasks), set[Key]()
+    running: dict[Key, subprocess.Popen[bytes]] = {}
+    try:
+        while waiting or running:
+            for key in _ready(waiting, done)[: workers - len(running)]:
+                running[key] = _start(waiting.pop(key))
+            for key in [key for key, process in running.items() if process.poll() is not None]:
+                _check(running.pop(key), tasks[key])
+                done.add(key)
+                say(f"seed {key[0]}, {key[1]}: done ({len(done)} of {len(tasks)})")
+            time.sleep(PAUSE)
+    finally:
+        _stop(list(running.values()))
+
+
+def _ready(waiting: Mapping[Key, Task], done: set[Key]) -> list[Key]:
+    return [key for key, task in waiting.items() if task.after is None or task.after in done]
+
+
+def _start(task: Task) -> subprocess.Popen[bytes]:
+    task.log.parent.mkdir(parents=True, exist_ok=True)
+    with task.log.open("ab") as log:
+        return subprocess.Popen(task.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+
+def _check(process: subprocess.Popen[bytes], task: Task) -> None:
+    if process.returncode:
+        lines = task.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        last = " / ".join(lines[-LAST_LINES:]) or f"exit code {process.returncode}"
+        raise UserError(f"{task.log}: the run failed: {last}")
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """SIGTERM, on which a training saves and ends; then wait for it."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.wait()
+
+
+def python() -> list[str]:
+    """The command that runs this package in a new process."""
+    return [sys.executable, "-m", "protopyramid"]

@@ -1,0 +1,166 @@
+"""Running a study and writing what it found: NAME.md, NAME.csv and the comparisons of each seed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protopyramid.errors import UserError
+from protopyramid.evaluation.comparison import Comparison, compare, number
+from protopyramid.explain.saliency import METHODS
+from protopyramid.run import RunFolder, load_run
+from protopyramid.studies.job import Job, figures, prepare_data
+from protopyramid.studies.plan import Study, read_study
+from protopyramid.studies.pool import Key, Task, python, run_tasks
+from protopyramid.studies.table import Row, cell, csv_text, differences, make_rows, markdown
+
+# The tables of a result: heading, columns.
+ACCURACY = "How well it tells the margins apart"
+TABLES: dict[str, tuple[str, ...]] = {
+    ACCURACY: (
+        "AUROC",
+        "AUROC circumscribed",
+        "AUROC indistinct",
+        "AUROC spiculated",
+        "accuracy",
+        "control AUROC",
+        "elimination",
+    ),
+    "Where prototypes activate": (
+        *("fine", "fine 2", "fine 3", "fine 4", "fine 5"),
+        *("lesion", "lesion 2", "lesion 3", "lesion 4", "lesion 5", "area"),
+    ),
+    "By margin": (
+        *("fine circumscribed", "fine indistinct", "fine spiculated"),
+        *("peak inside circumscribed", "peak inside indistinct", "peak inside spiculated"),
+        *("area 2", "area 3", "area 4", "area 5"),
+    ),
+}
+DIFFERENCES = ("AUROC", "fine", "lesion", "area", "elimination")
+LEGEND = (
+    "Mean ± standard deviation over seeds; test split. AUROC: macro over the margins. fine, lesion: "
+    "activation precision, the share of a prototype's strongest 5 % that lies inside the annotation or "
+    "the lesion box, and by level. area: share of the image above half of the map's maximum. peak "
+    "inside: share of prototypes whose own peak lies inside the annotation of their source image. "
+    "elimination: share of a logit that comes from negative weights. control AUROC: with the annotated "
+    "part of every test image replaced by its surroundings."
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a study is read from and written to, and the data it is given."""
+
+    file: Path
+    out: Path
+    data: Path | None = None
+
+
+def jobs_of(study: Study, place: Place, seeds: Sequence[int]) -> list[Job]:
+    """Every variant with every seed, seed by seed."""
+    return [
+        Job(study, place.file.parent, place.out, variant, seed, place.data)
+        for seed in seeds
+        for variant in study.variants
+    ]
+
+
+def run_study(
+    place: Place,
+    seeds: Sequence[int] | None = None,
+    workers: int = 1,
+    say: Callable[[str], None] = lambda line: None,
+) -> str:
+    """Do what is missing of a study, `workers` runs at a time; gives the Markdown of its result."""
+    study = read_study(place.file)
+    if seeds:
+        study = study.model_copy(update={"seeds": list(seeds)})
+    for seed in study.seeds:
+        prepare_data(study, place.out, seed, place.data, workers)
+    jobs = jobs_of(study, place, study.seeds)
+    run_tasks({(job.seed, job.variant.name): _task(job, place) for job in jobs}, workers, say)
+    return write_result(study, place)
+
+
+def write_result(study: Study, place: Place) -> str:
+    """Write the tables of a study whose runs are done; gives their Markdown."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for job in jobs_of(study, place, study.seeds):
+        if not job.variant.shown:
+            continue
+        measured = figures(job)
+        if measured is None:
+            raise UserError(f"{job.run}: is not done; run the study again without --only")
+        found.setdefault(job.variant.name, []).append(measured)
+    rows = make_rows(study, found)
+    text = render(study, rows)
+    if study.compare:
+        text += "\n" + render_comparisons(study, compare_seeds(study, place))
+    folder = RunFolder(place.out)
+    folder.write_text(f"{place.file.stem}.csv", csv_text(study, rows))
+    folder.write_text(f"{place.file.stem}.md", text)
+    return text
+
+
+def render(study: Study, rows: Sequence[Row]) -> str:
+    """The Markdown of a result: tables, then differences from the first row."""
+    seeds = ", ".join(str(seed) for seed in study.seeds)
+    parts = [f"# {study.title}\n", f"Seeds {seeds}. {LEGEND}\n"]
+    for heading, columns in TABLES.items():
+        parts += [f"## {heading}\n", markdown(study, rows, columns)]
+    if len(rows) > 1:
+        parts += [
+            f"## Difference from {rows[0].name}, seed by seed\n",
+            markdown(study, differences(rows), DIFFERENCES),
+        ]
+    return "\n".join(parts)
+
+
+def compare_seeds(study: Study, place: Place) -> list[Comparison]:
+    """The variants of each seed side by side, with the paired test and saliency methods."""
+    found = []
+    for seed in study.seeds:
+        runs = [load_run(place.out / f"seed-{seed}/{variant.name}") for variant in study.shown]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # all was said when they were evaluated
+            comparison = compare(runs, methods=METHODS)
+        comparison.write(place.out / f"seed-{seed}/comparison")
+        found.append(comparison)
+    return found
+
+
+def render_comparisons(study: Study, found: Sequence[Comparison]) -> str:
+    """The paired differences of each seed, and localisation with saliency methods over seeds."""
+    seeds = [f"seed {seed}" for seed in study.seeds]
+    lines = [
+        "## AUROC minus that of the first, 95 % intervals by paired bootstrap over patients\n",
+        f"| | {' | '.join(seeds)} |",
+        "|---" * (len(seeds) + 1) + "|",
+    ]
+    for index, row in enumerate(found[0].rows[1:], start=1):
+        tests = [each.rows[index]["against_first"]["mean"] for each in found]
+        cells = [number(test["difference"], test["ci95"]) for test in tests]
+        lines.append(f"| {row['name']} | {' | '.join(cells)} |")
+    lines += ["", "## Prototypes and saliency maps\n"]
+    lines += ["| | fine | lesion | area |", "|---|---|---|---|"]
+    for index, row in enumerate(found[0].localisation):
+        values = [
+            cell([each.localisation[index][name] for each in found])
+            for name in ("fine", "lesion", "area")
+        ]
+        lines.append(f"| {row['method']} | {' | '.join(values)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _task(job: Job, place: Place) -> Task:
+    command = [*python(), "study", str(place.file), "--out", str(place.out)]
+    command += ["--only", job.variant.name, "--seeds", str(job.seed)]
+    if place.data is not None:
+        command += ["--data", str(place.data)]
+    before: Key | None = None
+    if job.variant.backbone_from:
+        before = (job.seed, job.variant.backbone_from)
+    return Task(command, job.place / f"{job.variant.name}.log", before)
