@@ -1,10 +1,11 @@
-# make setup | demo | test | lint | format | bench
+# make setup | demo | test | lint | format | bench | results-phantom | results-ablations
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WORKERS ?= 2  # runs at a time of a study, one thread each
 
-.PHONY: setup demo test lint format bench clean
+.PHONY: setup demo test lint format bench results-phantom results-ablations clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -33,6 +34,13 @@ format: setup
 
 bench: setup
 	$(BIN)/protopyramid bench
+
+# The two share data, backbones and a reference: what one has trained, the other does not train again.
+results-phantom: setup
+	$(BIN)/protopyramid study studies/phantom.toml --out results/phantoms --workers $(WORKERS)
+
+results-ablations: setup
+	$(BIN)/protopyramid study studies/ablations.toml --out results/phantoms --workers $(WORKERS)
 
 clean:
 	rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import evaluate_run, model_digest
@@ -54,6 +56,7 @@ def prepare_data(study: Study, out: Path, seed: int, data: Path | None, workers:
 
 def do(job: Job) -> None:
     """Train and measure; what is there already is left as it is."""
+    torch.set_num_threads(job.study.threads)  # also for what is measured beside other runs
     manifest = prepare_data(job.study, job.out, job.seed, job.data)
     used = manifest
     if job.variant.without:

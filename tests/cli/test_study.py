@@ -1,0 +1,100 @@
+"""`protopyramid study`, with everything made tiny; what it does is the same."""
+
+from pathlib import Path
+
+import pytest
+
+from protopyramid.cli.main import main
+from protopyramid.data.phantoms import write_phantoms
+from protopyramid.run import load_run
+
+SMALL = (
+    '"data.image_size" = 48, "model.backbone.width" = 0.0625, "train.scale" = 0.01, '
+    '"model.neck.dim" = 8'
+)
+STUDY = f"""
+title = "Tiny"
+seeds = [3]
+compare = true
+
+[[variants]]
+name = "first"
+preset = "iaia-bl"
+on = "demo-first"
+shown = false
+set = {{ {SMALL}, "model.prototypes.counts" = {{ 5 = 1 }} }}
+
+[[variants]]
+name = "fpn"
+preset = "fpn-iaia-bl"
+on = "demo-second"
+backbone_from = "first"
+control = true
+set = {{ {SMALL}, "model.prototypes.counts" = {{ 2 = 1, 5 = 1 }} }}
+
+[[variants]]
+name = "vgg"
+preset = "vgg16"
+on = "small"
+set = {{ "data.image_size" = 48, "model.backbone.width" = 0.0625, "train.scale" = 0.05 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> tuple[Path, Path]:
+    """The file of a study that has been run, and its folder."""
+    folder = tmp_path_factory.mktemp("study")
+    file, out = folder / "tiny.toml", folder / "out"
+    file.write_text(STUDY)
+    write_phantoms(out / "seed-3/phantoms", 3, patients=16, size=64)
+    assert main(["study", str(file), "--out", str(out), "--workers", "2"]) == 0
+    return file, out
+
+
+def test_a_study_trains_measures_and_tells(done):
+    _, out = done
+    text = (out / "tiny.md").read_text()
+    assert "| fpn |" in text and "| vgg |" in text and "| first |" not in text
+    assert "control AUROC" in text and "Grad-CAM" in text
+    assert (
+        (out / "tiny.csv").read_text().startswith("variant,group,seed,figure,value\nfpn,,3,AUROC")
+    )
+    assert (out / "seed-3/comparison/comparison.md").is_file()
+
+
+def test_its_runs_start_from_each_other(done):
+    _, out = done
+    run = load_run(out / "seed-3/fpn")
+    assert run.folder.read_json("data.json")["backbone"] == "run first"
+    assert run.config.train.seed == 3
+
+
+def test_a_study_that_is_done_is_not_done_again(done, capsys):
+    file, out = done
+    model = out / "seed-3/fpn/model.safetensors"
+    before, text = model.stat().st_mtime_ns, (out / "tiny.md").read_text()
+    assert main(["study", str(file), "--out", str(out)]) == 0
+    assert model.stat().st_mtime_ns == before
+    assert (out / "tiny.md").read_text() == text in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere.toml"], "no such study"),
+        (["FILE", "--seeds", "a"], "--seeds"),
+        (["FILE", "--only", "fpm"], 'no variant "fpm"'),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_2(arguments, words, done, tmp_path, capsys):
+    given = [str(done[0]) if word == "FILE" else word for word in arguments]
+    assert main(["study", *given, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") <= 2 and "Traceback" not in error
+
+
+def test_a_study_of_a_dataset_asks_for_it(tmp_path, capsys):
+    file = tmp_path / "real.toml"
+    file.write_text('title = "R"\ndata = "manifest"\n[[variants]]\nname = "a"\npreset = "vgg16"\n')
+    assert main(["study", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert "--data" in capsys.readouterr().err

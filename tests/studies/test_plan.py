@@ -1,0 +1,68 @@
+"""A study is read, checked before any work, and made into configurations."""
+
+from pathlib import Path
+
+import pytest
+
+from protopyramid.config.small import DEMO_SECOND
+from protopyramid.errors import UserError
+from protopyramid.studies.plan import read_study, variant_config
+
+STUDIES = Path(__file__).parents[2] / "studies"
+ONE = 'title = "T"\n[[variants]]\nname = "a"\npreset = "fpn-iaia-bl"\n'
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "study.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_studies_of_the_project_can_be_read(path):
+    study = read_study(path)
+    assert study.shown and len(study.seeds) >= 3
+
+
+def test_a_variant_is_its_preset_with_named_then_single_settings_on_top(tmp_path):
+    text = ONE + 'on = "demo-second"\nset = { "loss.contrast" = 3.0 }\n'
+    study = read_study(written(tmp_path, text))
+    config = variant_config(study, study.variants[0], 7, tmp_path)
+    assert config.loss.contrast == 3.0 != DEMO_SECOND["loss.contrast"]
+    assert config.loss.separation == DEMO_SECOND["loss.separation"]
+    assert (config.train.seed, config.train.threads) == (7, 1)
+
+
+def test_a_preset_may_be_a_file_beside_the_study(tmp_path):
+    (tmp_path / "mine.toml").write_text('preset = "vgg16"\n[train]\nbatch_size = 5\n')
+    text = ONE.replace('"fpn-iaia-bl"', '"mine.toml"')
+    study = read_study(written(tmp_path, text))
+    assert variant_config(study, study.variants[0], 0, tmp_path).train.batch_size == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("title = ", "is no TOML"),
+        ('title = "T"\nvariants = []\n', "variants"),
+        (ONE + 'colour = "red"\n', "colour"),
+        (ONE.replace('"a"', '"../a"'), "name"),
+        (ONE + ONE.partition("\n")[2], 'two variants are called "a"'),
+        (ONE + 'backbone_from = "b"\n', "no variant before it"),
+        (ONE + 'on = "huge"\n', "demo-second"),
+        (ONE + 'set = { "loss.contrasts" = 1.0 }\n', "loss.contrast"),
+        (ONE.replace("fpn-iaia-bl", "nowhere.toml"), "nowhere.toml"),
+    ],
+)
+def test_what_is_wrong_with_a_study_is_said_in_one_line(text, words, tmp_path):
+    path = written(tmp_path, text)
+    with pytest.raises(UserError) as raised:
+        read_study(path)
+    assert words in str(raised.value) and "study.toml" in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_variant_is_refused_with_the_names_there_are(tmp_path):
+    study = read_study(written(tmp_path, ONE))
+    with pytest.raises(UserError, match='no variant "b"; the variants are a'):
+        study.variant("b")
