@@ -1,6 +1,7 @@
-"""`protopyramid data`: make a dataset of phantoms, check a manifest."""
+"""`protopyramid data`: make a dataset of phantoms, import a public one, cut negatives, check a manifest."""
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,21 @@ import typer
 from protopyramid.cli.help import Help, help_unless_command
 
 app = typer.Typer(rich_markup_mode=None)
+FORMATS = "One of cbis-ddsm, mini-mias, inbreast, vindr-mammo, coco, labelme, folders."
+
+
+class Mixed(StrEnum):
+    """What becomes of masses with several margins."""
+
+    DROP = "drop"
+    FIRST = "first"
+
+
+class Margins(StrEnum):
+    """The classes of an import."""
+
+    THREE = "three"
+    FIVE = "five"
 
 
 @app.callback(invoke_without_command=True, add_help_option=False)
@@ -44,6 +60,103 @@ def phantom(
             progress=update,
         )
     say(str(manifest))
+
+
+@app.command(name="import")
+def import_(
+    name: Annotated[str, typer.Argument(metavar="FORMAT", help=FORMATS)],
+    source: Annotated[Path, typer.Argument(metavar="SRC", help="Folder of the download.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
+    margin: Annotated[
+        float,
+        typer.Option(
+            min=0, max=4, help="Tissue on each side of a lesion, in parts of its longer side."
+        ),
+    ] = 0.5,
+    mixed: Annotated[
+        Mixed, typer.Option(help="Masses of several margins: drop them, or take the first.")
+    ] = Mixed.DROP,
+    margins: Annotated[
+        Margins, typer.Option(help="Classes: three, or five with microlobulated and obscured.")
+    ] = Margins.THREE,
+    test_fraction: Annotated[
+        float, typer.Option(min=0, max=0.9, help="Test part of a dataset without splits.")
+    ] = 0.2,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the splits and tissue squares.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 = one a processor.")] = 0,
+) -> None:
+    """Make crops, masks and a manifest from a public dataset or from annotated images.
+
+    A crop is the square around a lesion with the margin on each side, shifted to stay inside the
+    image; where it is larger than the image, it is black beyond its edge. What is not imported is
+    listed in DIR/skipped.csv. An import that was stopped goes on with the same command.
+    """
+    from protopyramid.cli.console import progress, say
+    from protopyramid.data.importers import finder
+    from protopyramid.data.importers.base import Options
+    from protopyramid.data.importers.writer import check_folder, render, write_dataset
+
+    find = finder(name)
+    options = Options(margin, mixed.value, margins.value, test_fraction, seed)
+    check_folder(source, folder, name, options)
+    found = find(source, options)
+    with progress("images") as update:
+        imported = write_dataset(
+            found, source, folder, name, options, workers or os.cpu_count() or 1, update
+        )
+    say(render(imported))
+    say(str(imported.manifest))
+
+
+@app.command()
+def negatives(
+    films: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILMS", help="CSV of films and lesions, or folders of films."),
+    ],
+    folder: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")],
+    lesions: Annotated[
+        Path | None,
+        typer.Option(metavar="MANIFEST", help="Lesion crops: their sizes and splits are kept."),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Squares; 5,000 in the paper.")] = 5000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same bytes.")] = 0,
+    lesion_free: Annotated[
+        bool, typer.Option("--lesion-free", help="Films of folders show no lesion.")
+    ] = False,
+    patient: Annotated[
+        str, typer.Option(metavar="REGEX", help="The patient in a film's name, as in '(P_[0-9]+)'.")
+    ] = "",
+    tissue: Annotated[
+        float, typer.Option(min=0, max=1, help="Least share of tissue in a square.")
+    ] = 0.9,
+    gap: Annotated[
+        float, typer.Option(min=0, help="Distance from a lesion, as a share of its longer side.")
+    ] = 0.25,
+    overlap: Annotated[
+        float, typer.Option(min=0, max=1, help="Largest share that two squares have in common.")
+    ] = 0.25,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 = one a processor.")] = 0,
+) -> None:
+    """Cut squares of tissue without lesions from full mammograms, for the negative class.
+
+    CSV: `image`, and `patient_id`, `split`, `mask`, `lesion_x0` to `lesion_y1` as in a manifest, in
+    pixels of the film; one row for each lesion. Given again, a command that was stopped goes on.
+    """
+    from protopyramid.cli.console import progress, say
+    from protopyramid.data.films import read_films
+    from protopyramid.data.manifest import read_manifest
+    from protopyramid.data.negatives import Limits, render, write_negatives
+
+    table = read_films(films, lesion_free, patient)
+    crops = None if lesions is None else read_manifest(lesions)
+    limits = Limits(tissue, gap, overlap)
+    with progress("films") as update:
+        made = write_negatives(
+            table, folder, crops, count, seed, limits, workers or os.cpu_count() or 1, update
+        )
+    say(render(made))
+    say(str(made.combined or made.manifest))
 
 
 @app.command()

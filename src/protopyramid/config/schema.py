@@ -24,6 +24,7 @@ Count = Annotated[int, Field(ge=0, le=10_000)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Percentage = Annotated[float, Field(ge=0, le=100)]
 PoolSize = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0, lt=1)]
 ClassTable = dict[str, dict[str, float]]
 
@@ -80,6 +81,30 @@ class Negatives(Section):
     )
 
 
+class Dicom(Section):
+    """How the values of DICOM files become grey; other files have one reading only."""
+
+    window: Literal["file", "percentile", "full"] = Field(
+        "file",
+        description="Black and white by the file's own VOI table or first window (without one: full), by percentiles of its pixels, or by the full range of its stored bits.",
+    )
+    percentiles: tuple[Percentage, Percentage] = Field(
+        (0.5, 99.5),
+        description="Percentages of the pixels (without padding) that are black at most, and white at least, with window percentile.",
+    )
+    flip: Literal["none", "left"] = Field(
+        "none",
+        description='"left" mirrors images, masks and lesion boxes of right breasts, so that every chest wall is on the left; a file that does not tell its side stays as it is.',
+    )
+
+    @field_validator("percentiles")
+    @classmethod
+    def _percentiles_rise(cls, percentiles: tuple[float, float]) -> tuple[float, float]:
+        if percentiles[0] >= percentiles[1]:
+            raise ValueError(f"must rise, as in [0.5, 99.5], got {list(percentiles)}")
+        return percentiles
+
+
 class Data(Section):
     """What the images are and how they reach the model."""
 
@@ -122,6 +147,7 @@ class Data(Section):
         description="Least share of annotated images in each training batch, so that the fine loss has something to do.",
     )
     negatives: Negatives = Field(Negatives(), description="How the negative class is drawn.")
+    dicom: Dicom = Field(Dicom(), description="How the values of DICOM files become grey.")
     memory_budget: NonNegative = Field(
         2.0,
         description="Gigabytes of decoded images kept in memory; the rest is decoded each time.",

@@ -1,8 +1,9 @@
 """Decoding of image files to arrays in [0, 1], without ever losing bits silently.
 
 A value is divided by the largest one that the file can hold: 255, 65535, or a PGM's own maximum.
-A 16-bit file that uses only 12 bits is dark, and stays so. Readers are found by the suffix of the
-file, or else by its first bytes; a format is added by an entry in READERS.
+A 16-bit file that uses only 12 bits is dark, and stays so. DICOM files say themselves what is black and
+white (dicom.py). Readers are found by the suffix of the file, or else by its first bytes; a format is
+added by an entry in READERS.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, TiffImagePlugin
 
+from protopyramid.config.schema import Dicom
 from protopyramid.errors import UserError
 
 Array = NDArray[np.float32]
@@ -27,9 +30,16 @@ MAGIC = (
     (0, b"\xff\xd8\xff", ".jpg"),
     (0, b"II*\0", ".tif"),
     (0, b"MM\0*", ".tif"),
-    (128, b"DICM", ".dcm"),
 )
 MAGIC_LENGTH = 132
+DICOM_MARK = b"DICM"  # after a preamble of 128 bytes
+# Without one: the first element is of group 2 or 8, explicit (also big-endian) or implicit and short.
+BARE_DICOM = re.compile(
+    rb"\x02\x00[\x00-\x18]\x00[A-Z]{2}"
+    rb"|\x08\x00[\x00-\x18]\x00([A-Z]{2}|.\x00\x00\x00)"
+    rb"|\x00\x08\x00[\x00-\x18][A-Z]{2}",
+    re.DOTALL,
+)
 TIFF_BITS, TIFF_PHOTOMETRIC, TIFF_PLANAR = 258, 262, 284
 TIFF_WHITE_IS_ZERO = 0
 SWAPPED = {"L": "B", "N": "B", "B": "L"}
@@ -39,12 +49,29 @@ class DecodingError(Exception):
     """The file is of a kind that we do not read; the message says why."""
 
 
-def read_image(path: str | Path) -> Array:
-    """The image of a file, float32 in [0, 1]: (H, W) grey or (H, W, 3) colour; alpha is dropped."""
+class Decoded(NamedTuple):
+    """An image (H, W) or (H, W, 3), and whether it is mirrored beside what the file holds."""
+
+    image: Array
+    mirrored: bool
+
+
+Reader = Callable[[Path, Dicom], Decoded]
+
+
+def read_image(path: str | Path, dicom: Dicom | None = None) -> Array:
+    """The image of a file, float32 in [0, 1]: (H, W) grey or (H, W, 3) colour; alpha is dropped.
+
+    The settings are for DICOM files, and the default ones without.
+    """
+    return decode(path, dicom).image
+
+
+def decode(path: str | Path, dicom: Dicom | None = None) -> Decoded:
+    """The image of a file as by read_image, and whether the settings had it mirrored."""
     path = Path(path)
     try:
-        reader = _reader(path)
-        image = reader(path)
+        decoded = _reader(path)(path, dicom or Dicom())
     except UserError:
         raise
     except DecodingError as error:
@@ -53,25 +80,76 @@ def read_image(path: str | Path) -> Array:
         reason = getattr(error, "strerror", None) or str(error).replace(str(path), "file")
         raise UserError(
             f"{path}: cannot read the image ({' '.join(str(reason).split())}); "
-            "is it whole, and a PNG, JPEG, TIFF or PGM?"
+            "is it whole, and a PNG, JPEG, TIFF, PGM or DICOM?"
         ) from None
-    if not image.size:
+    if not decoded.image.size:
         raise UserError(f"{path}: the image has no pixels; give another file")
-    return image
+    return decoded
 
 
-def _reader(path: Path) -> Callable[[Path], Array]:
+def is_image(path: Path) -> bool:
+    """Whether a file is of a kind that is read, by its suffix or its first bytes."""
+    try:
+        return path.is_file() and _kind(path) in READERS
+    except OSError:  # without a known suffix, and not to be opened
+        return False
+
+
+def looks_like_dicom(start: bytes) -> bool:
+    """Whether a file that starts with these 132 bytes is DICOM, with or without the preamble.
+
+    >>> looks_like_dicom(bytes(128) + b"DICM"), looks_like_dicom(b"DICM")
+    (True, False)
+    """
+    return start[128:132] == DICOM_MARK or BARE_DICOM.match(start) is not None
+
+
+def _kind(path: Path) -> str:
+    """The suffix of a file's reader: its own, or what its first bytes say."""
     suffix = path.suffix.lower()
-    if suffix not in READERS:
-        with path.open("rb") as file:
-            start = file.read(MAGIC_LENGTH)
-        found = [name for offset, magic, name in MAGIC if start[offset:].startswith(magic)]
-        suffix = found[0] if found else suffix
     if suffix in READERS:
-        return READERS[suffix]
-    if suffix == ".dcm":
-        raise DecodingError("is DICOM; install the reader with pip install 'protopyramid[dicom]'")
-    raise DecodingError(f"no reader for such a file; the suffixes are {', '.join(sorted(READERS))}")
+        return suffix
+    with path.open("rb") as file:
+        start = file.read(MAGIC_LENGTH)
+    found = [name for offset, magic, name in MAGIC if start[offset:].startswith(magic)]
+    if not found and looks_like_dicom(start):
+        return ".dcm"
+    return found[0] if found else suffix
+
+
+def _reader(path: Path) -> Reader:
+    kind = _kind(path)
+    if kind not in READERS:
+        known = ", ".join(sorted(READERS))
+        raise DecodingError(f"no reader for such a file; the suffixes are {known}")
+    return READERS[kind]
+
+
+def _plain_reader(read: Callable[[Path], Array]) -> Reader:
+    """A reader of files that know neither windows nor sides."""
+
+    def reader(path: Path, dicom: Dicom) -> Decoded:
+        if dicom.flip != "none":
+            warnings.warn(
+                f"{path}: is no DICOM file and does not say which breast it shows, so it is not "
+                "mirrored",
+                stacklevel=2,
+            )
+        return Decoded(read(path), mirrored=False)
+
+    return reader
+
+
+def _read_dicom(path: Path, dicom: Dicom) -> Decoded:
+    try:
+        from protopyramid.data.dicom import read_dicom
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pydicom":
+            raise
+        raise DecodingError(
+            "is DICOM; install the reader with pip install 'protopyramid[dicom]'"
+        ) from None
+    return read_dicom(path, dicom)
 
 
 def read_with_pillow(path: Path) -> Array:
@@ -195,7 +273,8 @@ def read_pnm(path: Path) -> Array:
     return image[..., 0] if image.shape[2] == 1 else image
 
 
-READERS: dict[str, Callable[[Path], Array]] = {
-    **dict.fromkeys((".png", ".jpg", ".jpeg", ".tif", ".tiff"), read_with_pillow),
-    **dict.fromkeys((".pgm", ".ppm", ".pnm"), read_pnm),
+READERS: dict[str, Reader] = {
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".tif", ".tiff"), _plain_reader(read_with_pillow)),
+    **dict.fromkeys((".pgm", ".ppm", ".pnm"), _plain_reader(read_pnm)),
+    **dict.fromkeys((".dcm", ".dicom"), _read_dicom),
 }

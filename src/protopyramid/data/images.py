@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
-from protopyramid.config.schema import Data
-from protopyramid.data.decoding import READERS, read_image
+from protopyramid.config.schema import Data, Dicom
+from protopyramid.data.decoding import READERS, decode, read_image
 from protopyramid.data.manifest import Box, Sample
 from protopyramid.errors import UserError
 
@@ -29,6 +29,7 @@ __all__ = [
     "content_hash",
     "denormalise",
     "ellipse_mask",
+    "file_hash",
     "fit_transform",
     "normalise",
     "prepare",
@@ -44,6 +45,7 @@ LEVELS = (
     65535  # prepared images lie on this many steps from 0 to 1, so that 16 bits keep them exactly
 )
 LOSSY = (".jpg", ".jpeg")
+AS_STORED = Dicom(window="full", flip="none")  # what a DICOM file holds, whatever the settings
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def read_mask(path: str | Path, size: tuple[int, int]) -> Mask:
     A mask of the same aspect but another size is resized with a warning. A JPEG mask is cut at
     half of the range, since compression leaves faint traces outside.
     """
-    values = read_image(path)
+    values = read_image(path, AS_STORED)
     if values.ndim == 3:
         values = values.max(2)
     inside: Mask = values > (0.5 if Path(path).suffix.lower() in LOSSY else 0.0)
@@ -160,9 +162,10 @@ def prepare_sample(sample: Sample, data: Data) -> Prepared:
     """The image of a sample at the size of the model's input, with its annotation.
 
     The annotation is the mask file, else the ellipse in the lesion box, else none; a sample of the
-    negative class has one only by a mask file.
+    negative class has one only by a mask file. Masks and boxes are of the image as its file holds it,
+    and are mirrored with it where `data.dicom.flip` says so.
     """
-    image = read_image(sample.image)
+    image, mirrored = decode(sample.image, data.dicom)
     height, width = image.shape[:2]
     mask = None if sample.mask is None else read_mask(sample.mask, (height, width))
     box = None if sample.box is None else clip_box(sample.box, height, width)
@@ -171,6 +174,9 @@ def prepare_sample(sample: Sample, data: Data) -> Prepared:
             f"row {sample.row}, lesion box: outside its image {sample.name!r} of {width} x {height} "
             "pixels; give pixels of the image file"
         )
+    if mirrored:
+        mask = None if mask is None else mask[:, ::-1]
+        box = None if box is None else (width - box[2], box[1], width - box[0], box[3])
     prepared = prepare(image, mask, box, data.image_size, data.fit)
     if prepared.mask is not None or prepared.box is None or sample.label == data.negative_class:
         return prepared
@@ -224,3 +230,8 @@ def content_hash(image: Array) -> str:
         image = image[..., 0]
     levels = np.rint(image * np.float32(LEVELS)).astype("<u2")
     return hashlib.sha256(repr(levels.shape).encode() + levels.tobytes()).hexdigest()
+
+
+def file_hash(path: str | Path) -> str:
+    """The content hash of a file's image, the same under all settings, for the search of leaks."""
+    return content_hash(read_image(path, AS_STORED))

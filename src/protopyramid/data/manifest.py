@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -88,7 +89,7 @@ def parse_manifest(
     Only a file that is no table with the required columns at all raises UserError.
     """
     path = Path(path)
-    table = _read_table(path)
+    table = read_table(path)
     columns = _read_header(path, table)
     samples: list[Sample] = []
     problems: list[str] = []
@@ -101,6 +102,39 @@ def parse_manifest(
     if len(table) == 1:
         problems.append("has a header but no rows; add one row for each image")
     return Manifest(path, tuple(samples), columns), problems
+
+
+def read_images(path: str | Path) -> Manifest:
+    """The images of a table that may lack labels and splits: what can be predicted and explained.
+
+    Only the column `image` is needed. Label, split and patient are kept as they are written, "" where
+    there are none; annotations are not looked at.
+    """
+    path = Path(path)
+    table = read_table(path)
+    columns = tuple(name.strip() for name in table[0][1])
+    if columns.count("image") != 1:
+        found = ", ".join(repr(name) for name in columns[:PROBLEMS_SHOWN])
+        raise UserError(
+            f"{path}: the header needs one column 'image', separated from others by commas "
+            f"(columns found: {found})"
+        )
+    samples: list[Sample] = []
+    problems: list[str] = []
+    for line, fields in table[1:]:
+        values = dict(zip(columns, map(str.strip, fields), strict=False))
+        image = existing_file(path.parent, line, "image", values.get("image", ""), problems)
+        if image is None:
+            problems.append(f"row {line}, image: is empty; give the path of the image file")
+            continue
+        label, split, patient = (values.get(each, "") for each in ("label", "split", "patient_id"))
+        name = _slashed(values["image"])
+        samples.append(Sample(line, name, image, label, split, patient_id=patient))
+    if len(table) == 1:
+        problems.append("has a header but no rows; add one row for each image")
+    if problems:
+        raise UserError(f"{path}: {_listed(problems)}")
+    return Manifest(path, tuple(samples), columns)
 
 
 def shared_patients(samples: Sequence[Sample]) -> dict[str, list[str]]:
@@ -132,7 +166,7 @@ def with_validation(manifest: Manifest, fraction: float, seed: int) -> Manifest:
             "add rows with split validation"
         )
     _warn_of_few_patients(manifest.path, train)
-    part = _assign(train, [1 - fraction, fraction], seed)
+    part = patient_parts(train, [1 - fraction, fraction], seed)
     held_out = {sample.name for sample, number in zip(train, part, strict=True) if number}
     samples = (
         replace(sample, split="validation")
@@ -143,6 +177,40 @@ def with_validation(manifest: Manifest, fraction: float, seed: int) -> Manifest:
     return replace(manifest, samples=tuple(samples))
 
 
+def with_test(manifest: Manifest, fraction: float, seed: int) -> Manifest:
+    """The manifest itself if it has test rows, else one with whole patients held out as test rows.
+
+    The rows that are held out come from train and validation, about `fraction` of every class.
+    """
+    if manifest.split("test"):
+        return manifest
+    part = patient_parts(manifest.samples, [1 - fraction, fraction], seed)
+    samples = (
+        replace(sample, split="test") if number else sample
+        for sample, number in zip(manifest.samples, part, strict=True)
+    )
+    return replace(manifest, samples=tuple(samples))
+
+
+def manifest_text(manifest: Manifest, folder: Path) -> str:
+    """The manifest as CSV, with paths relative to the folder that it will lie in."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    extra = [name for name in manifest.columns if name and name not in KNOWN]
+    writer.writerow([*KNOWN, *extra])
+    for sample in manifest.samples:
+        mask = "" if sample.mask is None else _relative(sample.mask, folder)
+        box = ["", "", "", ""] if sample.box is None else [repr(value) for value in sample.box]
+        image = _relative(sample.image, folder)
+        facts = [image, sample.label, sample.split, mask, sample.patient_id, *box]
+        writer.writerow([*facts, *(sample.extra.get(name, "") for name in extra)])
+    return text.getvalue()
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+
+
 def patient_folds(samples: Sequence[Sample], folds: int, seed: int) -> list[int]:
     """Number of the fold, 0 to folds - 1, of each sample: patient-grouped and class-stratified."""
     patients = len({sample.patient for sample in samples})
@@ -150,10 +218,10 @@ def patient_folds(samples: Sequence[Sample], folds: int, seed: int) -> list[int]
         raise UserError(
             f"{folds} folds of {patients} patients; folds must be from 2 to the number of patients"
         )
-    return _assign(samples, [1 / folds] * folds, seed)
+    return patient_parts(samples, [1 / folds] * folds, seed)
 
 
-def _assign(samples: Sequence[Sample], shares: Sequence[float], seed: int) -> list[int]:
+def patient_parts(samples: Sequence[Sample], shares: Sequence[float], seed: int) -> list[int]:
     """Put whole patients into parts, so that each part gets its share of every class.
 
     Patients that hold much of a class go first (equal ones in random order), each to the part that
@@ -199,7 +267,7 @@ def _listed(problems: Sequence[str]) -> str:
     return f"{count}{shown}" + (f"; and {more} more" if more > 0 else "")
 
 
-def _read_table(path: Path) -> list[tuple[int, list[str]]]:
+def read_table(path: Path) -> list[tuple[int, list[str]]]:
     """The non-empty records of a CSV file, each with the line on which it starts."""
     text = _read_text(path)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -271,9 +339,9 @@ def _read_row(
     values = dict(zip(columns, fields, strict=True))
     known = {name: values.get(name, "").strip() for name in KNOWN}
     problems = _missing_values(line, known)
-    image = _existing(folder, line, "image", known["image"], problems)
-    mask = _existing(folder, line, "mask", known["mask"], problems)
-    box = _read_box(line, [known[name] for name in BOX_COLUMNS], problems)
+    image = existing_file(folder, line, "image", known["image"], problems)
+    mask = existing_file(folder, line, "mask", known["mask"], problems)
+    box = read_box(line, [known[name] for name in BOX_COLUMNS], problems)
     if problems or image is None:
         return None, problems
     sample = Sample(
@@ -305,7 +373,9 @@ def _slashed(name: str) -> str:
     return name.replace("\\", "/")
 
 
-def _existing(folder: Path, line: int, column: str, name: str, problems: list[str]) -> Path | None:
+def existing_file(
+    folder: Path, line: int, column: str, name: str, problems: list[str]
+) -> Path | None:
     """The path of a file that the manifest names; a problem when there is none."""
     if not name:
         return None
@@ -321,7 +391,7 @@ def _existing(folder: Path, line: int, column: str, name: str, problems: list[st
     return path
 
 
-def _read_box(line: int, values: Sequence[str], problems: list[str]) -> Box | None:
+def read_box(line: int, values: Sequence[str], problems: list[str]) -> Box | None:
     if not any(values):
         return None
     columns = f"row {line}, {BOX_COLUMNS[0]} to {BOX_COLUMNS[3]}:"

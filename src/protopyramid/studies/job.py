@@ -8,16 +8,18 @@ from typing import Any
 
 import torch
 
+from protopyramid.data.manifest import manifest_text, read_manifest, with_test
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import evaluate_run, model_digest
-from protopyramid.run import Run, load_run
+from protopyramid.run import Run, RunFolder, load_run
 from protopyramid.studies.control import control_auroc, without_labels, write_control
 from protopyramid.studies.plan import Study, Variant, variant_config
 from protopyramid.training.engine import train_run
 
 PHANTOMS, CONTROL, EVALUATION = "phantoms", "control", "evaluation/test.json"
 CONTROL_FIGURE = "evaluation/control.json"
+HOLDOUT_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,22 @@ def prepare_data(study: Study, out: Path, seed: int, data: Path | None, workers:
     if study.data == "manifest":
         if data is None:
             raise UserError("this study needs a dataset: give its manifest with --data")
-        return data
+        return data if not study.holdout else _held_out(study, data, out)
     manifest = out / f"seed-{seed}" / PHANTOMS / "manifest.csv"
     return (
         manifest if manifest.is_file() else write_phantoms(manifest.parent, seed, workers=workers)
     )
+
+
+def _held_out(study: Study, data: Path, out: Path) -> Path:
+    """The manifest with its test rows, in the study's folder; refused when it is of other data."""
+    chosen = with_test(read_manifest(data), study.holdout, HOLDOUT_SEED)
+    text, target = manifest_text(chosen, out), out / "manifest.csv"
+    if not target.is_file():
+        return RunFolder(out).write_text(target.name, text)
+    if target.read_text(encoding="utf-8") != text:
+        raise UserError(f"{target}: is of other data; give another folder to --out for {data}")
+    return target
 
 
 def do(job: Job) -> None:

@@ -55,6 +55,10 @@ class Study(BaseModel):
     data: Literal["phantoms", "manifest"] = Field(
         "phantoms", description="Phantoms drawn anew for each seed, or the manifest of --data."
     )
+    holdout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0,
+        description="Share of patients held out as test rows where the manifest has none; all seeds alike.",
+    )
     seeds: list[Annotated[int, Field(ge=0)]] = Field([0, 1, 2], min_length=1)
     threads: Annotated[int, Field(ge=1)] = Field(1, description="CPU threads of each run.")
     compare: bool = Field(

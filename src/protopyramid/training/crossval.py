@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protopyramid.config.schema import Config
-from protopyramid.data.images import content_hash, read_image
+from protopyramid.data.images import file_hash
 from protopyramid.data.manifest import (
-    BOX_COLUMNS,
     Manifest,
     Sample,
+    manifest_text,
     patient_folds,
     read_manifest,
     with_validation,
@@ -179,7 +179,7 @@ def _warn_of_leak(manifest: Manifest, source: RunFolder) -> None:
         for digest in part.values()
     }
     samples = [sample for sample in manifest.samples if sample.split != "test"]
-    seen = [s.name for s in samples if content_hash(read_image(s.image)) in known]
+    seen = [s.name for s in samples if file_hash(s.image) in known]
     if seen:
         warnings.warn(
             f"{source.path}: its backbone was trained on {len(seen)} of the {len(samples)} images of "
@@ -216,26 +216,13 @@ def _write_manifest(
     """The manifest of a run, in its folder, with the part that is held out for the choice of the model."""
     fold = Manifest(manifest.path, rows, manifest.columns)
     fold = with_validation(fold, config.data.validation_fraction, config.train.seed)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    columns = ["image", "label", "split", "mask", "patient_id", *BOX_COLUMNS]
-    extra = [name for name in manifest.columns if name and name not in columns]
-    writer.writerow([*columns, *extra])
-    for sample in fold.samples:
-        mask = "" if sample.mask is None else _relative(sample.mask, run)
-        box = ["", "", "", ""] if sample.box is None else [repr(value) for value in sample.box]
-        facts = [_relative(sample.image, run), sample.label, sample.split, mask, sample.patient_id]
-        writer.writerow([*facts, *box, *(sample.extra.get(name, "") for name in extra)])
+    text = manifest_text(fold, run)
     path = run / MANIFEST
-    if path.is_file() and path.read_text(encoding="utf-8") != text.getvalue():
+    if path.is_file() and path.read_text(encoding="utf-8") != text:
         raise UserError(
             f"{path}: is of other data, folds or seeds; give another folder to --out for these"
         )
-    return RunFolder(run).write_text(MANIFEST, text.getvalue())
-
-
-def _relative(path: Path, folder: Path) -> str:
-    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+    return RunFolder(run).write_text(MANIFEST, text)
 
 
 def _predict(run: Path, rows: Sequence[Sample]) -> tuple[tuple[Sample, ...], Array]:

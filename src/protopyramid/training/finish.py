@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from protopyramid.config.schema import Config
-from protopyramid.data.images import content_hash, read_image
+from protopyramid.data.images import file_hash
 from protopyramid.data.manifest import Manifest, Sample
 from protopyramid.data.store import ImageStore
 from protopyramid.model.activation import activation_maps, region_box, strongest_region
@@ -106,7 +106,7 @@ def write_data_facts(
 
 def _digests(samples: Sequence[Sample]) -> dict[str, str]:
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        digests = pool.map(lambda sample: content_hash(read_image(sample.image)), samples)
+        digests = pool.map(lambda sample: file_hash(sample.image), samples)
         return {sample.name: digest for sample, digest in zip(samples, digests, strict=True)}
 
 

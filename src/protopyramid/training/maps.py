@@ -169,7 +169,8 @@ class MapSource:
     def _facts(self) -> tuple[object, ...]:
         names = tuple(sample.name for sample in self.store.samples)
         data = self.config.data
-        fixed = (data.image_size, data.fit, data.mean, data.std, self.config.train.seed)
+        dicom = data.dicom.model_dump_json()
+        fixed = (data.image_size, data.fit, dicom, data.mean, data.std, self.config.train.seed)
         padding = self.config.model.backbone.padding  # the frozen weights do not tell it
         return (names, fixed, padding, self.config.augmentation.model_dump_json())
 

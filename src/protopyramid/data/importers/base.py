@@ -59,11 +59,11 @@ class Tissue:
 
 @dataclass(frozen=True)
 class Crop:
-    """One image of the new dataset: a square around a lesion, or a whole image.
+    """One image of the new dataset: a square around a lesion or of tissue, or a whole image.
 
-    `name` is the stem of the new files, unique in the dataset. With neither annotation nor box the
-    whole image is taken, and with `whole` also, annotation and all. The box is the lesion's, in
-    pixels of the full image; without it, it is that of the annotation.
+    `name` is the stem of the new files, unique in the dataset. With neither annotation nor box nor
+    tissue the whole image is taken, and with `whole` also, annotation and all. The box is the
+    lesion's, in pixels of the full image; without it, it is that of the annotation.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Crop:
     box: Box | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
     whole: bool = False
+    tissue: Tissue | None = None
 
 
 @dataclass(frozen=True)

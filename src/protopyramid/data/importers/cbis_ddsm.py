@@ -1,0 +1,310 @@
+"""CBIS-DDSM as the Cancer Imaging Archive gives it: the mass tables and the DICOM files.
+
+    Mass-Training_P_00001_LEFT_CC/STUDY/SERIES/1-1.dcm        the film
+    Mass-Training_P_00001_LEFT_CC_1/STUDY/SERIES/1-1.dcm      mask and crop of its first lesion,
+                                                1-2.dcm       in either order, in one series or two
+
+The tables name other paths than those on the disk: files are renamed on the way, and folders of
+studies and series have their UID or a date and a description. So the files of a film or lesion are
+those below the folder of that name, or below one with a series UID of the table. Which of a
+lesion's files is the mask, its size tells, as it is that of the film, or else its two values.
+
+The official splits are kept. Of the headers, only the sizes are read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from protopyramid.config.schema import Dicom
+from protopyramid.data.decoding import read_image
+from protopyramid.data.importers.base import Crop, Found, MaskFile, Options, Skipped
+from protopyramid.data.importers.reading import Names, Row, Unusable, read_table, walk
+from protopyramid.errors import UserError
+
+PATIENT, SIDE, VIEW, NUMBER = "patient_id", "left or right breast", "image view", "abnormality id"
+MARGINS = "mass margins"
+FILM, CROPPED, MASK = "image file path", "cropped image file path", "ROI mask file path"
+REQUIRED = (PATIENT, SIDE, VIEW, NUMBER, MARGINS, FILM, CROPPED, MASK)
+CALCIFICATIONS = "calc type"
+KEPT = ("pathology", "assessment", "subtlety")
+
+THREE = {
+    "CIRCUMSCRIBED": "circumscribed",
+    "ILL_DEFINED": "indistinct",
+    "SPICULATED": "spiculated",
+}
+FIVE = {**THREE, "MICROLOBULATED": "microlobulated", "OBSCURED": "obscured"}
+SPLITS = {"training": "train", "train": "train", "test": "test"}
+PREFIXES = {"train": "Mass-Training", "test": "Mass-Test"}
+DICOM_SUFFIXES = (".dcm", ".dicom")
+
+Size = tuple[int, int]  # rows, columns
+
+
+@dataclass
+class _Files:
+    """The DICOM files of a download by the names of all folders above them, and their sizes."""
+
+    below: dict[str, list[Path]] = field(default_factory=dict)
+    known_sizes: dict[Path, Size | None] = field(default_factory=dict)
+
+    @classmethod
+    def index(cls, files: Iterable[Path], source: Path) -> _Files:
+        found = cls()
+        for path in files:
+            if path.suffix.lower() in DICOM_SUFFIXES:
+                # The source may be the folder of one case itself.
+                for name in {source.name, *path.relative_to(source).parts[:-1]}:
+                    found.below.setdefault(name, []).append(path)
+        return found
+
+    def of(self, names: Iterable[str], series: Iterable[str]) -> list[Path]:
+        """The files below a folder of one of these names, or else below those of the series."""
+        for name in names:
+            if name in self.below:
+                return self.below[name]
+        paths = (path for uid in series for path in self.below.get(uid, ()))
+        return list(dict.fromkeys(paths))
+
+    def sizes(self, paths: Iterable[Path]) -> dict[Path, Size]:
+        """Rows and columns of the files that are readable."""
+        found: dict[Path, Size] = {}
+        for path in paths:
+            if path not in self.known_sizes:
+                self.known_sizes[path] = _size(path)
+            size = self.known_sizes[path]
+            if size is not None:
+                found[path] = size
+        return found
+
+
+def find(source: Path, options: Options) -> Found:
+    """The masses of the tables whose files are there."""
+    paths, hidden = walk(source)
+    tables, notes = _tables(source, paths)
+    files = _Files.index(paths, source)
+    names = Names()
+    crops: list[Crop] = []
+    skipped = list(hidden)
+    seen: set[str] = set()
+    for table in tables:
+        rows, malformed = read_table(table, REQUIRED)
+        skipped += malformed
+        for row in rows:
+            try:
+                lesion = _lesion(row, table.name)
+                if lesion.item in seen:
+                    raise Unusable("is in the tables twice")
+                seen.add(lesion.item)
+                label = _label(lesion.margins, options)
+                crops.append(_crop(lesion, label, names, files))
+            except Unusable as error:
+                skipped.append(Skipped(_item(row, table), str(error)))
+    notes += _first_of_mixed(crops, options)
+    return Found(crops, skipped, notes)
+
+
+# --- the tables -----------------------------------------------------------------------------------
+
+
+def _tables(source: Path, paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The mass tables in the source, or else beside it, and notes on those of calcifications."""
+    inside = [path for path in paths if path.suffix.lower() == ".csv"]
+    beside = sorted(source.resolve().parent.glob("*.csv"))
+    for candidates in (inside, beside):
+        headers = {path: _header(path) for path in candidates}
+        masses = [path for path, header in headers.items() if MARGINS in header]
+        notes = [
+            f"{path.name}: a table of calcifications, which have no margins; not imported"
+            for path, header in headers.items()
+            if CALCIFICATIONS in header and MARGINS not in header
+        ]
+        if masses:
+            return masses, notes
+    raise UserError(
+        f"{source}: no mass table (mass_case_description_train_set.csv and ..._test_set.csv); "
+        "get it from the page of the collection and put it there"
+    )
+
+
+def _header(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.readline(4096).decode("latin-1").lower()
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True)
+class _Lesion:
+    """One row of a table, with line breaks and spaces taken out of its fields."""
+
+    patient: str
+    side: str
+    view: str
+    number: str
+    split: str
+    margins: str
+    paths: dict[str, list[str]]  # column -> folders and file of the path
+    extra: dict[str, str]
+
+    @property
+    def film(self) -> str:
+        return f"{self.patient}_{self.side}_{self.view}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.film}_{self.number}"
+
+    @property
+    def item(self) -> str:
+        return f"{PREFIXES[self.split]}_{self.name}"
+
+    def folders(self, stem: str, *columns: str) -> list[str]:
+        """Names that the folder of a film or lesion may have."""
+        listed = [self.paths[column][0] for column in columns if self.paths[column]]
+        return list(dict.fromkeys([f"{PREFIXES[self.split]}_{stem}", *listed]))
+
+    def series(self, *columns: str) -> list[str]:
+        return [self.paths[column][-2] for column in columns if len(self.paths[column]) > 2]
+
+
+def _lesion(row: Row, table: str) -> _Lesion:
+    words = {column: "".join(row[column].split()) for column in REQUIRED}
+    empty = [column for column in (PATIENT, SIDE, VIEW, NUMBER) if not words[column]]
+    if empty:
+        raise Unusable(f"no value in the column: {empty[0]}")
+    paths = {
+        column: [part for part in re.split(r"[/\\]", words[column]) if part]
+        for column in (FILM, CROPPED, MASK)
+    }
+    return _Lesion(
+        patient=words[PATIENT],
+        side=words[SIDE].upper(),
+        view=words[VIEW].upper(),
+        number=words[NUMBER],
+        split=_split(words[FILM], table),
+        margins=words[MARGINS].upper(),
+        paths=paths,
+        extra={
+            "laterality": words[SIDE].upper(),
+            "view": words[VIEW].upper(),
+            **{column: " ".join(row[column].split()) for column in KEPT},
+        },
+    )
+
+
+def _split(path: str, table: str) -> str:
+    """The official split: by the path of the film, or else by the name of the table."""
+    for text in (path.partition("_")[0], table):
+        for word in re.split(r"[^a-z]+", text.lower()):
+            if word in SPLITS:
+                return SPLITS[word]
+    raise Unusable("neither the path of the film nor the table's name tells the split")
+
+
+def _item(row: Row, table: Path) -> str:
+    """What a row of skipped.csv speaks of."""
+    names = [row[column] for column in (PATIENT, SIDE, VIEW, NUMBER)]
+    return f"{table.name} row {row.line}: {'_'.join(''.join(name.split()) for name in names)}"
+
+
+def _label(margins: str, options: Options) -> str:
+    classes = FIVE if options.margins == "five" else THREE
+    parts = [part for part in margins.split("-") if part]
+    if not parts or margins in ("N/A", "NA", "NAN"):
+        raise Unusable("the margin is not known")
+    if len(parts) > 1 and options.mixed == "drop":
+        raise Unusable(f"mixed margins: {margins}")
+    if parts[0] in classes:
+        return classes[parts[0]]
+    wider = " (--margins five has it)" if parts[0] in FIVE else ""
+    raise Unusable(f"margin is none of the {options.margins} classes: {parts[0]}{wider}")
+
+
+def _first_of_mixed(crops: Sequence[Crop], options: Options) -> list[str]:
+    mixed = sum("-" in crop.extra["margins"] for crop in crops)
+    if options.mixed == "drop" or not mixed:
+        return []
+    return [f"{mixed} masses have mixed margins and the first of them as label"]
+
+
+# --- the files ------------------------------------------------------------------------------------
+
+
+def _crop(lesion: _Lesion, label: str, names: Names, files: _Files) -> Crop:
+    film, size = _film(lesion, files)
+    mask = _mask(lesion, files, film, size)
+    return Crop(
+        name=names.new(lesion.name),
+        image=film,
+        label=label,
+        split=lesion.split,
+        patient_id=lesion.patient,
+        annotation=MaskFile(mask),
+        extra={**lesion.extra, "margins": lesion.margins},
+    )
+
+
+def _film(lesion: _Lesion, files: _Files) -> tuple[Path, Size]:
+    """The film of a lesion: the largest file in its folder."""
+    paths = files.of(lesion.folders(lesion.film, FILM), lesion.series(FILM))
+    if not paths:
+        raise Unusable("its film is not there")
+    sizes = files.sizes(paths)
+    if not sizes:
+        raise Unusable("its film is not readable as DICOM")
+    film = max(sizes, key=lambda path: np.prod(sizes[path]))
+    return film, sizes[film]
+
+
+def _mask(lesion: _Lesion, files: _Files, film: Path, size: Size) -> Path:
+    """The mask of a lesion, told from the crop that lies beside it."""
+    paths = files.of(lesion.folders(lesion.name, MASK, CROPPED), lesion.series(MASK, CROPPED))
+    paths = [path for path in paths if path != film]
+    if not paths:
+        raise Unusable("its mask is not there")
+    sizes = files.sizes(paths)
+    if not sizes:
+        raise Unusable("its mask is not readable as DICOM")
+    as_film = [path for path, found in sizes.items() if found == size]
+    if len(as_film) == 1:
+        return as_film[0]
+    # Sizes do not tell: some masks have another size than their film. The crop has many values.
+    binary = [path for path in as_film or sizes if _is_binary(path)]
+    if not binary:
+        raise Unusable("none of its files is a mask")
+    return max(binary, key=lambda path: np.prod(sizes[path]))
+
+
+def _size(path: Path) -> Size | None:
+    """Rows and columns from a DICOM header, of which nothing else is read."""
+    try:
+        import pydicom
+    except ImportError:
+        raise UserError(
+            f"{path}: is DICOM; install the reader with pip install 'protopyramid[dicom]'"
+        ) from None
+    try:
+        header = pydicom.dcmread(
+            path, stop_before_pixels=True, specific_tags=["Rows", "Columns"], force=False
+        )
+        rows, columns = int(header.Rows), int(header.Columns)
+    except Exception:  # a damaged header raises almost anything
+        return None
+    return (rows, columns) if rows > 0 and columns > 0 else None
+
+
+def _is_binary(path: Path) -> bool:
+    try:
+        values = read_image(path, Dicom(window="full"))
+    except UserError:
+        return False
+    low, high = values.min(), values.max()
+    return bool(low < high and ((values == low) | (values == high)).all())

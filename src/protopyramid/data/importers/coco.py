@@ -1,0 +1,267 @@
+"""COCO instances: JSON files with `images`, `annotations` and `categories`.
+
+    SRC/annotations/instances_train.json  SRC/images/...   or  SRC/train/_annotations.coco.json
+
+Every JSON file below SRC is read. Images are looked for beside the JSON file, then in SRC, each
+time also in a folder images, in one with the name of the JSON file without "instances_", and in
+both. A word train, val or test in the name of the JSON file, or of its folder, is the split;
+without any, the test split is drawn. An annotation is a lesion: its category is the label; its
+polygons or its mask (run lengths, also compressed) are the annotation, or else its bbox is the
+lesion box. Crowd regions are left out. `patient_id` of an image, where given, keeps a patient in
+one split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from protopyramid.data.importers.base import Crop, Found, Options, Polygons, Skipped
+from protopyramid.data.importers.outlines import (
+    LONGEST_SIDE,
+    Outline,
+    Size,
+    as_box,
+    as_outline,
+    bounds_of,
+    check_within,
+    mask_outlines,
+)
+from protopyramid.data.importers.own_labels import finish
+from protopyramid.data.importers.reading import (
+    Names,
+    Unusable,
+    check_size,
+    inside,
+    is_file,
+    is_image,
+    number,
+    printable,
+    read_json,
+    relative,
+    short,
+    walk,
+)
+from protopyramid.data.importers.splits import split_in
+from protopyramid.data.manifest import Box
+from protopyramid.errors import UserError
+
+PARTS = ("images", "annotations", "categories")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image of a JSON file: its path, if there is one, and why it cannot be used, if so."""
+
+    path: Path | None
+    problem: str
+    size: Size | None
+    patient: str
+
+
+@dataclass(frozen=True)
+class Lesion:
+    """What an annotation tells, checked; `problems` are of the parts that are not used."""
+
+    annotation: Polygons | None
+    box: Box | None
+    problems: Sequence[str] = ()
+
+
+def find(source: Path, options: Options) -> Found:
+    """The lesions of all COCO files below the source."""
+    files, skipped = walk(source)
+    crops: list[Crop] = []
+    names = Names()
+    known: set[Path] = set()
+    read = 0
+    for path in (path for path in files if path.suffix.lower() == ".json"):
+        try:
+            content = read_json(path)
+            _check_parts(content)
+        except Unusable as error:
+            skipped.append(Skipped(relative(path, source), str(error)))
+            continue
+        read += 1
+        crops += _file_crops(source, path, content, names, skipped, known)
+    if not read:
+        raise UserError(
+            f"{source}: no COCO file in it (JSON with lists {', '.join(PARTS)})" + _first(skipped)
+        )
+    skipped += [
+        Skipped(relative(path, source), "image that no COCO file names")
+        for path in files
+        if is_image(path) and path not in known
+    ]
+    return finish(source, crops, skipped, [], options)
+
+
+def _first(skipped: Sequence[Skipped]) -> str:
+    tried = [each for each in skipped if each.item.lower().endswith(".json")]
+    return f"; {tried[0].item}: {tried[0].reason}" if tried else "; give the folder that holds one"
+
+
+def _check_parts(content: Mapping[str, Any]) -> None:
+    for part in PARTS:
+        if not isinstance(content.get(part), list):
+            raise Unusable(f"not COCO instances: it has no list {part}")
+
+
+def _objects(content: Mapping[str, Any], part: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a list with their places, from 1; what is no object is empty."""
+    for place, item in enumerate(content[part], 1):
+        yield place, item if isinstance(item, dict) else {}
+
+
+def _file_crops(
+    source: Path,
+    path: Path,
+    content: Mapping[str, Any],
+    names: Names,
+    skipped: list[Skipped],
+    known: set[Path],
+) -> list[Crop]:
+    file = relative(path, source)
+    pictures: dict[str, Picture] = {}
+    for _, item in _objects(content, "images"):
+        picture, key = _picture(source, path, item), _key(item.get("id"))
+        known |= {picture.path} if picture.path else set()
+        twice = key in pictures
+        pictures[key] = replace(picture, problem="several images have its id") if twice else picture
+    labels = {
+        _key(item.get("id")): str(item.get("name") or "").strip()
+        for _, item in _objects(content, "categories")
+    }
+    split = split_in(path.stem) or split_in(path.parent.name if path.parent != source else "")
+    crops = []
+    annotated: set[str] = set()
+    for place, item in _objects(content, "annotations"):
+        annotated.add(_key(item.get("image_id")))
+        name = f"{file} annotation {short(item.get('id', f'at place {place}'))}"
+        try:
+            picture = _usable(pictures.get(_key(item.get("image_id"))))
+            lesion = _lesion(item, picture.size)
+            crop = _crop(source, picture, lesion, _label(item, labels), split, names)
+        except Unusable as error:
+            skipped.append(Skipped(name, str(error)))
+            continue
+        skipped += [Skipped(f"{name}, a part", problem) for problem in lesion.problems]
+        crops.append(crop)
+    for place, item in _objects(content, "images"):
+        if _key(item.get("id")) not in annotated:
+            what = short(item.get("file_name", f"at place {place}"))
+            skipped.append(Skipped(f"{file} image {what}", "image without an annotation"))
+    return crops
+
+
+def _key(value: object) -> str:
+    """An id; some tools write the same id as a number here and as text there."""
+    return str(value)
+
+
+def _picture(source: Path, path: Path, item: Mapping[str, Any]) -> Picture:
+    patient = item.get("patient_id")
+    known = isinstance(patient, str | int) and not isinstance(patient, bool)
+    patient = printable(str(patient).strip()) if known else ""
+    found, size = None, None
+    try:
+        found = _locate(source, path, str(item.get("file_name") or ""))
+        size = _size(item)
+        check_size(found, size)
+        return Picture(found, "", size, patient)
+    except Unusable as error:
+        return Picture(found, str(error), size, patient)
+
+
+def _size(item: Mapping[str, Any]) -> Size | None:
+    if item.get("width") is None or item.get("height") is None:
+        return None
+    size = (number(item["width"]), number(item["height"]))
+    if not all(0 < side <= LONGEST_SIDE for side in size):
+        raise Unusable(f"no sane size of the image: {size[0]:g} x {size[1]:g} pixels")
+    return size
+
+
+def _locate(source: Path, path: Path, name: str) -> Path:
+    own = path.stem.removeprefix("instances_")
+    for folder in dict.fromkeys((path.parent, source)):
+        for part in ("", "images", own, f"images/{own}"):
+            found = inside(source, folder / part, name)
+            if is_file(found):
+                return found
+    raise Unusable(f"image is missing: {printable(name)}")
+
+
+def _usable(picture: Picture | None) -> Picture:
+    if picture is None:
+        raise Unusable("image_id is not among the images")
+    if picture.problem:
+        raise Unusable(picture.problem)
+    return picture
+
+
+def _label(item: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    label = labels.get(_key(item.get("category_id")))
+    if not label:
+        raise Unusable("category_id is not among the categories")
+    return label
+
+
+def _lesion(item: Mapping[str, Any], size: Size | None) -> Lesion:
+    if item.get("iscrowd"):
+        raise Unusable("crowd region: it is no single lesion")
+    shape = item.get("segmentation")
+    problems: list[str] = []
+    outlines: tuple[Outline, ...] = ()
+    if isinstance(shape, dict):
+        outlines = _mask(shape, size)
+    elif isinstance(shape, list):
+        outlines = _polygons(shape, size, problems)
+    if outlines:
+        return Lesion(Polygons(outlines), None, problems)
+    bbox = item.get("bbox")
+    if not isinstance(bbox, list) or len(bbox) != 4:
+        raise Unusable(problems[0] if problems else "neither a segmentation nor a bbox")
+    x, y, width, height = (number(value) for value in bbox)
+    return Lesion(None, as_box(x, y, x + width, y + height, size), problems)
+
+
+def _mask(shape: Mapping[str, Any], size: Size | None) -> tuple[Outline, ...]:
+    extent = shape.get("size")
+    if size is not None and extent != [size[1], size[0]]:
+        raise Unusable(f"no mask: its size {short(extent)} is not that of its image")
+    return mask_outlines(shape.get("counts"), extent)
+
+
+def _polygons(shape: list[Any], size: Size | None, problems: list[str]) -> tuple[Outline, ...]:
+    """The polygons that can be used; what is wrong with others is added to the problems."""
+    flat = bool(shape) and not any(isinstance(part, list) for part in shape)
+    outlines = []
+    for part in [shape] if flat else shape:
+        try:
+            if not isinstance(part, list) or len(part) % 2:
+                raise Unusable("no outline: not a list of x, y, x, y, ...")
+            outlines.append(as_outline(list(zip(part[::2], part[1::2], strict=True)), None))
+        except Unusable as error:
+            problems.append(str(error))
+    if outlines:
+        check_within(bounds_of(outlines), size)
+    return tuple(outlines)
+
+
+def _crop(
+    source: Path, picture: Picture, lesion: Lesion, label: str, split: str, names: Names
+) -> Crop:
+    assert picture.path is not None
+    stem = relative(picture.path, source).rpartition(".")[0]
+    return Crop(
+        name=names.new(stem),
+        image=picture.path,
+        label=label,
+        split=split,
+        patient_id=picture.patient,
+        annotation=lesion.annotation,
+        box=lesion.box,
+    )

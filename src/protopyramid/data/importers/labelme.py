@@ -1,0 +1,190 @@
+"""labelme: one JSON file for each image, with `shapes` and `imagePath`.
+
+Every JSON file below SRC is read; imagePath is relative to it and must not leave SRC. A shape is a
+lesion: polygons, rectangles and circles, whose label is the class. Shapes with the same label and
+group_id are one lesion. Points, lines and other shapes are left out, as is a lesion whose image is
+not there as a file: the copy inside the JSON file (imageData) is not used. A folder train, val or
+test in the path of the JSON file is the split; without any, the test split is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from protopyramid.data.importers.base import (
+    Annotation,
+    Circle,
+    Crop,
+    Found,
+    Options,
+    Point,
+    Polygons,
+    Skipped,
+)
+from protopyramid.data.importers.outlines import (
+    Outline,
+    Size,
+    as_box,
+    as_outline,
+    check_within,
+    coordinate,
+)
+from protopyramid.data.importers.own_labels import finish
+from protopyramid.data.importers.reading import (
+    Names,
+    Unusable,
+    check_size,
+    inside,
+    is_file,
+    is_image,
+    number,
+    printable,
+    read_json,
+    relative,
+    walk,
+)
+from protopyramid.data.importers.splits import split_in
+from protopyramid.errors import UserError
+
+CIRCLE_SIDES = 64  # of the polygon for a circle that is one of several shapes of a lesion
+
+Shape = Circle | Outline
+
+
+def find(source: Path, options: Options) -> Found:
+    """The lesions of all labelme files below the source."""
+    files, skipped = walk(source)
+    crops: list[Crop] = []
+    names = Names()
+    known: set[Path] = set()
+    read = 0
+    for path in (path for path in files if path.suffix.lower() == ".json"):
+        try:
+            content = read_json(path)
+            if not isinstance(content.get("shapes"), list):
+                raise Unusable("not a labelme file: it has no list shapes")
+            read += 1
+            image = _image(source, path, content)
+            known.add(image)
+            size = _size(content)
+            check_size(image, size)
+        except Unusable as error:
+            skipped.append(Skipped(relative(path, source), str(error)))
+            continue
+        found = _lesions(content["shapes"], size, relative(path, source), skipped)
+        split = _split(path.relative_to(source))
+        stem = relative(path, source).rpartition(".")[0]
+        for label, annotation in found:
+            crops.append(Crop(names.new(stem), image, label, split, annotation=annotation))
+    if not read:
+        raise UserError(
+            f"{source}: no labelme file in it (JSON with a list shapes); give a folder with one"
+        )
+    skipped += [
+        Skipped(relative(path, source), "image that no labelme file names")
+        for path in files
+        if is_image(path) and path not in known
+    ]
+    return finish(source, crops, skipped, [], options)
+
+
+def _image(source: Path, path: Path, content: Mapping[str, Any]) -> Path:
+    name = str(content.get("imagePath") or "")
+    image = inside(source, path.parent, name)
+    if is_file(image):
+        return image
+    hint = "; save it there, the copy in the JSON file is not used"
+    raise Unusable(f"image is missing: {printable(name)}{hint if content.get('imageData') else ''}")
+
+
+def _size(content: Mapping[str, Any]) -> Size | None:
+    width, height = content.get("imageWidth"), content.get("imageHeight")
+    return None if width is None or height is None else (number(width), number(height))
+
+
+def _split(path: Path) -> str:
+    return next((split for part in path.parts[:-1] if (split := split_in(part))), "")
+
+
+def _lesions(
+    shapes: Sequence[Any], size: Size | None, file: str, skipped: list[Skipped]
+) -> Iterator[tuple[str, Annotation]]:
+    """Label and annotation of each lesion, in the order of their first shapes."""
+    groups: dict[tuple[str, str], list[Shape]] = {}
+    for place, item in enumerate(shapes, 1):
+        item = item if isinstance(item, dict) else {}
+        try:
+            label = str(item.get("label") or "").strip()
+            if not label:
+                raise Unusable("shape without a label")
+            group = item.get("group_id")
+            key = f"shape {place}" if group is None else f"group {group}"
+            drawn = _shape(item, size)
+            groups.setdefault((label, key), []).append(drawn)
+        except Unusable as error:
+            skipped.append(Skipped(f"{file} shape {place}", str(error)))
+    if not shapes:
+        skipped.append(Skipped(file, "no shape is drawn"))
+    for (label, _), members in groups.items():
+        yield label, _together(members)
+
+
+def _shape(item: Mapping[str, Any], size: Size | None) -> Shape:
+    """A polygon or a rectangle as an outline, or a circle."""
+    kind = str(item.get("shape_type") or "polygon")
+    points = [_point(pair) for pair in _list(item.get("points"))]
+    if kind == "polygon":
+        return as_outline(points, size)
+    if kind == "rectangle":
+        if len(points) not in (2, 4):
+            raise Unusable(
+                f"no rectangle: {len(points)} points, but two corners or four are needed"
+            )
+        return _rectangle(points, size) if len(points) == 2 else as_outline(points, size)
+    if kind == "circle":
+        if len(points) != 2:
+            raise Unusable(f"no circle: {len(points)} points, but centre and edge are needed")
+        return _circle(points, size)
+    raise Unusable(f"shape of a kind that has no inside or is not read: {printable(kind)}")
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _point(pair: object) -> Point:
+    if not isinstance(pair, list) or len(pair) != 2:
+        raise Unusable("no outline: a point is not of the form [x, y]")
+    return coordinate(pair[0]), coordinate(pair[1])
+
+
+def _rectangle(corners: Sequence[Point], size: Size | None) -> Outline:
+    """A rectangle between opposite corners, drawn from any of the four."""
+    (ax, ay), (bx, by) = corners
+    x0, y0, x1, y1 = as_box(min(ax, bx), min(ay, by), max(ax, bx), max(ay, by), size)
+    return (x0, y0), (x1, y0), (x1, y1), (x0, y1)
+
+
+def _circle(points: Sequence[Point], size: Size | None) -> Circle:
+    centre, edge = points
+    radius = math.dist(centre, edge)
+    if not radius:
+        raise Unusable("no circle: it has no radius")
+    x, y = centre
+    check_within((x - radius, y - radius, x + radius, y + radius), size)
+    return Circle(centre, radius)
+
+
+def _together(members: Sequence[Shape]) -> Annotation:
+    if len(members) == 1 and isinstance(members[0], Circle):
+        return members[0]
+    return Polygons(tuple(_ring(each) if isinstance(each, Circle) else each for each in members))
+
+
+def _ring(circle: Circle) -> Outline:
+    angles = [2 * math.pi * step / CIRCLE_SIDES for step in range(CIRCLE_SIDES)]
+    (x, y), radius = circle.centre, circle.radius
+    return tuple((x + radius * math.cos(a), y + radius * math.sin(a)) for a in angles)

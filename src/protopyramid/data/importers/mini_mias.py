@@ -1,0 +1,200 @@
+"""The mini-MIAS database: PGM films of 1024 x 1024 pixels and the table Info.txt.
+
+A line of the table is `mdb001 G CIRC B 535 425 197`: film, tissue, abnormality, severity, centre
+and radius of a circle around it, y counted from the lower edge. Films go in pairs: mdb001 (odd,
+right) and mdb002 (even, left) are the breasts of one woman. A film with several abnormalities has
+several lines; normal films end after NORM, and some abnormal ones have no coordinates.
+
+A download in part is normal: lines without a film are listed, and the splits come from the whole
+table, so that no woman changes hers when more films arrive.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from protopyramid.data.importers.base import (
+    NEGATIVE,
+    Circle,
+    Crop,
+    Found,
+    Options,
+    Skipped,
+    Tissue,
+)
+from protopyramid.data.importers.reading import Unusable, relative, walk
+from protopyramid.data.importers.splits import with_splits
+from protopyramid.errors import UserError
+
+SIDE = 1024  # of every film, in pixels
+# MISC is "other, ill-defined masses" in the database's own words.
+MARGINS = {"CIRC": "circumscribed", "MISC": "indistinct", "SPIC": "spiculated", "NORM": NEGATIVE}
+NOT_MASSES = {
+    "CALC": "calcification",
+    "ARCH": "architectural distortion",
+    "ASYM": "asymmetry",
+}
+TISSUES = {"F": "fatty", "G": "fatty-glandular", "D": "dense-glandular"}
+SEVERITIES = {"B": "BENIGN", "M": "MALIGNANT"}
+SUFFIXES = (".pgm", ".png", ".tif", ".tiff", ".jpg", ".jpeg")  # the first that is there is taken
+TEXTS = (".txt", ".csv", "")
+LARGEST_TABLE = 2**20  # bytes; the true one has 8,000
+TYPICAL_RADIUS = 48.0  # pixels, where the table holds no mass to go by
+LINE = re.compile(
+    r"^\s*(mdb(\d{3}))\s+([FGD])\s+(CALC|CIRC|SPIC|MISC|ARCH|ASYM|NORM)\b(.*)$", re.IGNORECASE
+)
+NUMBER = r"(-?\d+(?:\.\d+)?)"
+COORDINATES = re.compile(rf"\s{NUMBER}\s+{NUMBER}\s+{NUMBER}\s*$")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One line of the table; `part` numbers those of a film with several, else it is 0."""
+
+    film: str
+    number: int
+    tissue: str
+    kind: str
+    rest: str
+    part: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.film}_{self.part}" if self.part else self.film
+
+    @property
+    def circle(self) -> Circle | None:
+        match = COORDINATES.search(f" {self.rest}")
+        if match is None:
+            return None
+        x, y, radius = (float(value) for value in match.groups())
+        return Circle((x, SIDE - y), radius)
+
+
+def find(source: Path, options: Options) -> Found:
+    """The masses and normal films of a download."""
+    files, hidden = walk(source)
+    table, lines = _table(source, files)
+    films = _films(files)
+    radii = [
+        line.circle.radius
+        for line in lines
+        if line.kind in MARGINS and line.circle is not None and line.circle.radius > 0
+    ]
+    crops: list[Crop] = []
+    skipped = list(hidden)
+    missing: set[str] = set()
+    for line in lines:
+        try:
+            crops.append(_crop(line, films.get(line.film), radii, options))
+        except Unusable as error:
+            skipped.append(Skipped(f"{table.name}: {line.name}", str(error)))
+            continue
+        problem = _film_problem(films.get(line.film))
+        if problem:
+            missing.add(line.name)
+            skipped.append(Skipped(f"{table.name}: {line.name}", problem))
+    crops, notes = with_splits(crops, options)
+    known = {line.film for line in lines}
+    skipped += [
+        Skipped(relative(path, source), "the table does not name this film")
+        for film, path in films.items()
+        if film not in known
+    ]
+    return Found([crop for crop in crops if crop.name not in missing], skipped, notes)
+
+
+def _table(source: Path, files: Sequence[Path]) -> tuple[Path, list[_Line]]:
+    """The text file with the most lines of films; one called Info goes before others."""
+    candidates = []
+    for path in files:
+        if path.suffix.lower() in TEXTS and path.stat().st_size <= LARGEST_TABLE:
+            lines = _lines(path.read_text(encoding="latin-1").splitlines())
+            if lines:
+                candidates.append((path.stem.lower() == "info", len(lines), path, lines))
+    if not candidates:
+        raise UserError(
+            f"{source}: no table of films (Info.txt, with lines as 'mdb001 G CIRC B 535 425 197'); "
+            "put it beside the films"
+        )
+    best = max(candidates, key=lambda each: each[:2])
+    return best[2], best[3]
+
+
+def _lines(texts: Iterable[str]) -> list[_Line]:
+    lines = [
+        _Line(match[1].lower(), int(match[2]), match[3].upper(), match[4].upper(), match[5].strip())
+        for match in map(LINE.match, texts)
+        if match
+    ]
+    films = [line.film for line in lines]
+    return [
+        replace(line, part=films[: place + 1].count(line.film))
+        if films.count(line.film) > 1
+        else line
+        for place, line in enumerate(lines)
+    ]
+
+
+def _films(files: Sequence[Path]) -> dict[str, Path]:
+    """The file of each film; a PGM goes before copies in other formats."""
+    films: dict[str, Path] = {}
+    named = [path for path in files if re.fullmatch(r"mdb\d{3}", path.stem, re.IGNORECASE)]
+    images = [path for path in named if path.suffix.lower() in SUFFIXES]
+    for path in sorted(images, key=lambda path: SUFFIXES.index(path.suffix.lower())):
+        films.setdefault(path.stem.lower(), path)
+    return dict(sorted(films.items()))
+
+
+def _film_problem(path: Path | None) -> str:
+    """Why a film cannot be used, as far as its header tells."""
+    if path is None:
+        return "its film is not there"
+    try:
+        with Image.open(path) as image:
+            size = image.size
+    except (OSError, ValueError, SyntaxError):
+        return ""  # the writer says what is wrong with it
+    if size != (SIDE, SIDE):
+        return f"its film is not {SIDE} x {SIDE} pixels, so its coordinates do not fit"
+    return ""
+
+
+def _crop(line: _Line, film: Path | None, radii: Sequence[float], options: Options) -> Crop:
+    if line.kind in NOT_MASSES:
+        raise Unusable(f"is no mass but {line.kind} ({NOT_MASSES[line.kind]})")
+    crop = Crop(
+        name=line.name,
+        image=film or Path(f"{line.film}.pgm"),
+        label=MARGINS[line.kind],
+        split="",
+        patient_id=f"mias_{(line.number + 1) // 2:03d}",
+        extra={
+            "laterality": "RIGHT" if line.number % 2 else "LEFT",
+            "view": "MLO",
+            "pathology": SEVERITIES.get(line.rest[:1].upper(), ""),
+            "tissue": TISSUES[line.tissue],
+        },
+    )
+    if line.kind == "NORM":
+        return replace(crop, tissue=_tissue(line, radii, options))
+    circle = line.circle
+    if circle is None or circle.radius <= 0:
+        raise Unusable("has no coordinates")
+    (x, y), radius = circle.centre, circle.radius
+    box = (x - radius, y - radius, x + radius, y + radius)
+    return replace(crop, annotation=circle, box=box)
+
+
+def _tissue(line: _Line, radii: Sequence[float], options: Options) -> Tissue:
+    """A square as large as the crop of some mass of the table."""
+    rng = np.random.default_rng([options.seed, line.number])
+    radius = float(rng.choice(sorted(radii))) if radii else TYPICAL_RADIUS
+    side = max(1, round(2 * radius * (1 + 2 * options.margin)))
+    return Tissue(min(side, SIDE), (options.seed, line.number))

@@ -1,0 +1,262 @@
+"""Reading what others wrote: files are found, tables and JSON read, and nothing is trusted.
+
+An item that cannot be used raises Unusable, whose text is the reason that the user is told.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from protopyramid.data.decoding import READERS
+from protopyramid.data.importers.base import Skipped
+from protopyramid.errors import UserError
+
+LARGEST_TEXT = 2**30  # bytes; the largest COCO annotation file in common use has half of that
+LONGEST_NAME = 100  # bytes, so that a suffix has room
+SHOWN = 100  # letters of a value in a message
+TWICE = "folder that is there twice, by a link"
+IMAGE_SUFFIXES = frozenset(READERS) | {".dcm", ".dicom"}
+
+
+class Unusable(Exception):
+    """One item of a download cannot be used; the message is a reason, as Skipped has it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record of a table, with the line on which it starts."""
+
+    line: int
+    values: dict[str, str]
+
+    def __getitem__(self, column: str) -> str:
+        return self.values.get(column, "")
+
+
+@dataclass
+class Names:
+    """Gives out names of files that are plain and different, also where case does not count."""
+
+    taken: dict[str, int] = field(default_factory=dict)  # name -> the last number tried with it
+
+    def new(self, wanted: str) -> str:
+        """The wanted name with odd characters replaced, and numbered if it is taken."""
+        plain = re.sub(r"[^\w.-]+", "_", unicodedata.normalize("NFC", wanted))
+        plain = plain.encode()[-LONGEST_NAME:].decode(errors="ignore").strip("._-") or "image"
+        name = plain
+        while name.casefold() in self.taken:
+            self.taken[plain.casefold()] += 1
+            name = f"{plain}_{self.taken[plain.casefold()]}"
+        self.taken[name.casefold()] = 1
+        return name
+
+
+def printable(text: str) -> str:
+    """A file name that can be written as text, whatever its bytes."""
+    plain = text.encode("utf-8", "backslashreplace").decode()
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in plain)
+
+
+def short(value: object) -> str:
+    """A value that a file holds, as text for a message."""
+    text = str(value)
+    return printable(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
+
+
+def relative(path: Path, source: Path) -> str:
+    """The name of a file below the source, for messages and ids."""
+    return printable(Path(os.path.relpath(path, source)).as_posix())
+
+
+def walk(source: Path) -> tuple[list[Path], list[Skipped]]:
+    """All files below a folder in a fixed order, and what is hidden, no file, or not to be named.
+
+    Links are followed, but no folder is entered twice, so that a link to a folder above is no trap.
+    """
+    files: list[Path] = []
+    skipped: list[Skipped] = []
+
+    def unreadable(error: OSError) -> None:
+        reason = f"cannot be read: {error.strerror}"
+        skipped.append(Skipped(relative(Path(error.filename), source), reason))
+
+    def usable(path: Path, problem: str) -> bool:
+        reason = _name_problem(path.name) or problem
+        if reason:
+            skipped.append(Skipped(relative(path, source), reason))
+        return not reason
+
+    entered = {os.path.realpath(source)}
+    for folder, folders, names in os.walk(source, onerror=unreadable, followlinks=True):
+        paths = [Path(folder, name) for name in sorted(names)]
+        files += [path for path in paths if usable(path, "" if path.is_file() else "no file")]
+        kept = []
+        for name in sorted(folders):
+            real = os.path.realpath(Path(folder, name))
+            if usable(Path(folder, name), TWICE if real in entered else ""):
+                kept.append(name)
+                entered.add(real)
+        folders[:] = kept
+    return files, skipped
+
+
+def _name_problem(name: str) -> str:
+    if name.startswith("."):
+        return "hidden file or folder"
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return "name is not UTF-8 text: rename it"
+    return ""
+
+
+def is_image(path: Path) -> bool:
+    """Whether the suffix is one that can be read."""
+    return path.suffix.lower() in IMAGE_SUFFIXES
+
+
+def inside(source: Path, folder: Path, name: str) -> Path:
+    """The path of a file that a download names, relative to one of its folders.
+
+    Only a path within the source is given out: a download must not reach for other files.
+    """
+    name = name.replace("\\", "/")
+    if not name.strip() or "\0" in name:
+        raise Unusable("no image file is named")
+    if name.startswith("/") or re.match(r"[A-Za-z]:", name):
+        raise Unusable(f"absolute path of the image: {printable(name)}; make it relative")
+    below = Path(os.path.relpath(os.path.abspath(folder / name), os.path.abspath(source)))
+    if below.is_absolute() or ".." in below.parts:
+        raise Unusable(f"path of the image leads out of the source: {printable(name)}")
+    return source / below
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def check_size(path: Path, size: tuple[float, float] | None) -> None:
+    """Refuse an image whose header tells another (width, height) than its annotation does."""
+    try:
+        with Image.open(path) as image:
+            real = image.size
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return  # DICOM, or broken: the writer says what is wrong with it
+    if size is not None and real != size:
+        raise Unusable(
+            f"image of another size than annotated: {real[0]} x {real[1]} pixels, "
+            f"not {size[0]:g} x {size[1]:g}"
+        )
+
+
+def number(value: object) -> float:
+    """A finite number, given as such or as text."""
+    if isinstance(value, int | float | str) and not isinstance(value, bool):
+        try:
+            found = float(value)
+        except (ValueError, OverflowError):
+            found = math.nan
+        if math.isfinite(found):
+            return found
+    raise Unusable(f"not a number: {short(value)!r}")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file of sane size."""
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_TEXT:
+            raise Unusable(f"file too large: {size} bytes, of {LARGEST_TEXT} that are read")
+        return path.read_bytes()
+    except OSError as error:
+        raise Unusable(f"cannot be read: {error.strerror}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        content = json.loads(read_bytes(path).decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        reason = str(error).partition(":")[0]
+        raise Unusable(f"not JSON: {reason}") from None
+    if not isinstance(content, dict):
+        raise Unusable("not JSON: no object in it")
+    return content
+
+
+def read_table(path: Path, required: Sequence[str]) -> tuple[list[Row], list[Skipped]]:
+    """The rows of a CSV file, separated by commas or semicolons, and those that are malformed.
+
+    Column names are compared without case and outer spaces, and are those of `required` where they
+    are the same. A table that cannot be read at all is the user's to mend.
+    """
+    text = _table_text(path)
+    header = text.partition("\n")[0]
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=";" if header.count(";") > header.count(",") else ",",
+    )
+    columns: list[str] = []
+    rows: list[Row] = []
+    skipped: list[Skipped] = []
+    line = 1
+    try:
+        for fields in reader:
+            start, line = line, reader.line_num + 1
+            if not any(value.strip() for value in fields):
+                continue
+            if not columns:
+                columns = _columns(path, fields, required)
+            elif len(fields) != len(columns):
+                reason = f"malformed row: {len(fields)} fields, but {len(columns)} in the header"
+                skipped.append(Skipped(f"{path.name} row {start}", reason))
+            else:
+                values = (value.strip() for value in fields)
+                rows.append(Row(start, dict(zip(columns, values, strict=True))))
+    except csv.Error as error:
+        raise UserError(f"{path}: row {line} is not CSV ({error}); is the file whole?") from None
+    if not rows and not skipped:
+        raise UserError(f"{path}: has no rows; is the file whole?")
+    return rows, skipped
+
+
+def _table_text(path: Path) -> str:
+    try:
+        content = read_bytes(path)
+    except Unusable as error:
+        raise UserError(
+            f"{path}: {error}; give the folder of the download, with this table"
+        ) from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")
+    if "\0" in text:
+        raise UserError(f"{path}: has NUL bytes, so it is no CSV table; is the file whole?")
+    return text
+
+
+def _columns(path: Path, fields: Sequence[str], required: Sequence[str]) -> list[str]:
+    known = {name.lower(): name for name in required}
+    columns = [known.get(name.strip().lower(), name.strip()) for name in fields]
+    missing = [name for name in required if name not in columns]
+    if missing:
+        found = printable(", ".join(columns[:20]))
+        raise UserError(f"{path}: no column {', '.join(missing)}; columns found: {found}")
+    return columns

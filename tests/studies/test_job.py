@@ -1,0 +1,53 @@
+"""The data of a study's runs."""
+
+from pathlib import Path
+
+import pytest
+
+from protopyramid.data.manifest import read_manifest, shared_patients
+from protopyramid.errors import UserError
+from protopyramid.studies.job import prepare_data
+from protopyramid.studies.plan import Study
+
+
+def study(**settings) -> Study:
+    variants = [{"name": "a", "preset": "vgg16"}]
+    return Study.model_validate(
+        {"title": "T", "data": "manifest", "variants": variants, **settings}
+    )
+
+
+def without_test_rows(manifest: Path, target: Path) -> Path:
+    """The same images, all of them train rows."""
+    lines = manifest.read_text().replace(",test,", ",train,").replace(",validation,", ",train,")
+    target.write_text(lines)
+    return target
+
+
+def test_a_dataset_with_test_rows_is_taken_as_it_is(phantom_manifest, tmp_path):
+    found = prepare_data(study(), tmp_path, 0, phantom_manifest)
+    assert found == phantom_manifest
+    held = read_manifest(prepare_data(study(holdout=0.3), tmp_path, 0, phantom_manifest))
+    before = [sample.split for sample in read_manifest(phantom_manifest).samples]
+    assert [sample.split for sample in held.samples] == before
+
+
+def test_patients_are_held_out_the_same_ones_for_every_seed(phantom_manifest, tmp_path):
+    data = without_test_rows(phantom_manifest, phantom_manifest.with_name("train-only.csv"))
+    try:
+        chosen = study(holdout=0.3)
+        first, second = (prepare_data(chosen, tmp_path, seed, data) for seed in (0, 1))
+        held = read_manifest(first)
+        assert first == second == tmp_path / "manifest.csv"
+        assert not shared_patients(held.samples)
+        share = len(held.split("test")) / len(held.samples)
+        assert 0.2 < share < 0.4
+        old = {sample.image.resolve(): sample for sample in read_manifest(data).samples}
+        for sample in held.samples:
+            same = old[sample.image.resolve()]
+            assert (sample.label, sample.box) == (same.label, same.box)
+            assert sample.mask.resolve() == same.mask.resolve()
+        with pytest.raises(UserError, match="of other data"):
+            prepare_data(study(holdout=0.5), tmp_path, 0, data)
+    finally:
+        data.unlink()
