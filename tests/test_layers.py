@@ -16,7 +16,7 @@ ALLOWED = {
     "config": {"errors"},
     "run": {"errors", "config", "data", "model"},
     "export": {"errors", "config", "run", "version", *FLOW},
-    "benchmarks": {"errors", "config", "run", "version", *FLOW},
+    "benchmarks": {"errors", "config", "run", "version", "export", *FLOW},
     "studies": {"errors", "config", "run", "version", *FLOW},
     "cli": {"errors", "config", "run", "version", "export", "benchmarks", "studies", *FLOW},
     "__init__": {"errors", "config", "run", *FLOW},

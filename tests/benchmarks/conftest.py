@@ -21,6 +21,8 @@ def tiny() -> Settings:
         repetitions=2,
         slow_repetitions=1,
         quick_repetitions=1,
+        children=1,
+        latency=False,
         overrides={**SMALL, "data.image_size": 32},
     )
 

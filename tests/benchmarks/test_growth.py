@@ -1,8 +1,10 @@
 """Growth curves: the right number of prototypes and classes at every point, and honest orders."""
 
 import json
+import math
 
 import pytest
+import torch
 
 from protopyramid.benchmarks.growth import (
     Curve,
@@ -13,6 +15,7 @@ from protopyramid.benchmarks.growth import (
     spread_prototypes,
 )
 from protopyramid.benchmarks.report import write_curves
+from protopyramid.benchmarks.settings import TrainingStep, fetched_images, fresh_model, train_steps
 from protopyramid.config import load_config
 from protopyramid.config.schema import prototype_counts
 
@@ -35,6 +38,26 @@ def test_the_largest_point_of_classes_is_that_of_cub():
     assert all(sum(by_level.values()) == 10 for by_level in counts.values())
 
 
+def test_a_model_of_the_size_of_cub_learns(tiny):
+    """200 classes x 10 prototypes: a batch of all losses is finite and gets easier."""
+    config = tiny.config(**classes_of_ten(200))
+    model = fresh_model(config)
+    assert model.head.weight.shape == (200, 2000)
+    step = TrainingStep(config, model, list(train_steps(config))[-1])
+    batch, labels = fetched_images(config, 4), torch.tensor([0, 50, 100, 199])
+    losses = [step(batch, labels) for _ in range(6)]
+    assert all(math.isfinite(loss) for loss in losses)
+    assert losses[-1] < losses[0]
+
+
+def test_the_fitted_order_is_the_slope_over_all_points():
+    curve = Curve("w", "v", (1, 2, 4, 8), tuple(3.0 * x**1.5 for x in (1, 2, 4, 8)), 2.0, "")
+    assert curve.fitted == pytest.approx(1.5)
+    # The last step is flat, the growth before it is not: it counts too.
+    bent = Curve("w", "v", (1, 10, 100, 101), (1.0, 1e2, 1e4, 1e4), 1.0, "")
+    assert bent.measured == 0.0 and bent.fitted > 1.9 and not bent.met
+
+
 @pytest.mark.parametrize(("order", "met"), [(1.0, True), (1.1, True), (1.5, False)])
 def test_the_measured_order_is_that_of_the_last_two_points(order, met):
     values = (1, 10, 100)
@@ -50,6 +73,7 @@ def test_every_work_has_its_curves_with_a_plot_for_each_variable(tiny_growth, tm
         assert {(work, v) for v in ("prototypes", "classes", "image side")} <= found
     for work in ("projection search", "head fit"):
         assert {(work, v) for v in ("prototypes", "classes", "images")} <= found
+    assert ("projection search", "image side") in found
     assert all(len(c.values) == len(c.seconds) >= 2 and min(c.seconds) > 0 for c in curves)
     pictures = draw(curves, tmp_path)
     assert {p.name for p in pictures} == {

@@ -2,13 +2,16 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
+from protopyramid.benchmarks.memory import can_measure_resident
 from protopyramid.benchmarks.report import HEADER, Others, cells, notes, summary, write_rows
 from protopyramid.benchmarks.rows import Row, all_rows, at_least, at_most
 from protopyramid.benchmarks.settings import FULL, QUICK
 from protopyramid.benchmarks.timing import Pair
+from protopyramid.errors import UserError
 
 # DESIGN.md, section 6: words of the row, bound, whether it is a least value.
 DESIGN = [
@@ -52,8 +55,10 @@ def test_the_fine_loss_has_memory_and_equality_beside_its_time(rows):
     fine = {row.work.rpartition(": ")[2]: row for row in rows if row.work.startswith("fine loss")}
     assert {"time", "difference"} <= set(fine)
     assert fine["difference"].met
-    if "peak memory" in fine:
-        assert fine["peak memory"].unit == "MB"
+    memory = ["peak of tensors"] + ["peak of resident memory"] * can_measure_resident()
+    for words in memory:
+        assert (fine[words].bound, fine[words].at_least, fine[words].unit) == (10.0, True, "MB")
+    assert "tracemalloc" in fine["peak of tensors"].note
 
 
 def test_the_extrapolation_of_the_head_epochs_is_said(rows):
@@ -113,3 +118,28 @@ def test_the_share_of_other_programs_leaves_out_our_own_work(monkeypatch):
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert Others().share == pytest.approx((6 - 4) / (2 * 10))
+
+
+def test_a_single_image_is_timed_in_onnxruntime_and_the_missing_compiler_is_told(tiny, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    from protopyramid.benchmarks import rows
+
+    monkeypatch.setattr(rows, "compile_network", lambda model, size: "no C++ compiler")
+    with pytest.warns(UserWarning, match=r"no row for torch.compile: no C\+\+ compiler"):
+        found = list(rows.latency_rows(replace(tiny, latency=True)))
+    assert [row.work for row in found] == ["forward, 1 image: onnxruntime"]
+    assert found[0].met is None and found[0].value > 0
+
+
+def test_a_compiled_network_has_its_row_and_missing_libraries_are_told(tiny, monkeypatch):
+    from protopyramid.benchmarks import rows
+
+    def missing(*_):
+        raise UserError("install protopyramid[export]")
+
+    monkeypatch.setattr(rows, "to_onnx", missing)
+    monkeypatch.setattr(rows, "compile_network", lambda model, size: None)
+    with pytest.warns(UserWarning, match=r"no row for onnxruntime: install"):
+        found = list(rows.latency_rows(replace(tiny, latency=True)))
+    assert [row.work for row in found] == ["forward, 1 image: torch.compile"]

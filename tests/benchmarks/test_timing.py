@@ -4,7 +4,6 @@ import gc
 
 import pytest
 
-from protopyramid.benchmarks.memory import can_measure, peak_in_child, peak_of
 from protopyramid.benchmarks.timing import Pair, in_turns, median_seconds, seconds
 
 
@@ -36,15 +35,3 @@ def test_garbage_collection_is_on_again_after_an_error():
     with pytest.raises(ZeroDivisionError):
         seconds(lambda: 1 / 0)
     assert gc.isenabled()
-
-
-@pytest.mark.skipif(not can_measure(), reason="needs /proc of Linux")
-def test_peak_memory_is_that_of_the_work_not_what_is_left_of_it():
-    megabytes = 64
-    peak = peak_of(lambda: len(bytearray(megabytes * 2**20)))
-    assert megabytes * 0.9 < peak / 2**20 < megabytes * 1.5
-
-
-@pytest.mark.skipif(not can_measure(), reason="needs /proc of Linux")
-def test_a_child_process_gives_back_what_its_function_found():
-    assert peak_in_child("math:factorial", 10) == 3628800

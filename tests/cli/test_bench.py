@@ -26,13 +26,16 @@ def small(monkeypatch) -> None:
         repetitions=1,
         slow_repetitions=1,
         quick_repetitions=1,
+        children=1,
+        latency=False,
         loader=False,
         overrides={**SMALL, "data.image_size": 32},
     )
     points = growth.Growth((10, 12), (4, 5), (32, 48), (16, 32, 64), 32, 2, 1, tiny)
     monkeypatch.setattr(settings, "QUICK", tiny)
     monkeypatch.setattr(settings, "FULL", replace(tiny, fine_batch=3))
-    monkeypatch.setattr(growth, "Growth", lambda: points)
+    monkeypatch.setattr(growth, "FULL_GROWTH", points)
+    monkeypatch.setattr(growth, "QUICK_GROWTH", replace(points, sides=(32, 64)))
 
 
 def test_quick_prints_every_row_and_writes_json(small, tmp_path, capsys) -> None:
@@ -45,10 +48,12 @@ def test_quick_prints_every_row_and_writes_json(small, tmp_path, capsys) -> None
         assert word in shown
 
 
-def test_growth_prints_orders_and_draws(small, tmp_path, capsys) -> None:
-    assert main(["bench", "--growth", "--out", str(tmp_path)]) == 0
+@pytest.mark.parametrize(("more", "side"), [([], "48"), (["--quick"], "64")])
+def test_growth_prints_orders_and_draws(more, side, small, tmp_path, capsys) -> None:
+    assert main(["bench", "--growth", *more, "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "head fit" in shown and "growth-classes.png" in shown
+    assert f"32 … {side}" in shown and "cost grows" in shown and "fitted" in shown
     assert (tmp_path / "growth.json").is_file()
     assert len(list(tmp_path.glob("growth-*.png"))) == 4
 

@@ -12,9 +12,9 @@ def test_tables_are_shown_and_written(new_run, tmp_path, capsys) -> None:
     out = tmp_path / "comparison"
     assert main(["compare", *runs, "--out", str(out), *FEW]) == 0
     shown = capsys.readouterr().out
-    assert "fpn-iaia-bl" in shown and "Grad-CAM++" in shown
+    assert "FPN-IAIA-BL" in shown and "Grad-CAM++" in shown
     text = (out / "comparison.md").read_text()
-    assert "| vgg16, Grad-CAM |" in text and "| vgg16 |" in text
+    assert "| VGG-16, Grad-CAM |" in text and "| VGG-16 |" in text
     assert {path.name for path in out.iterdir()} == {
         "comparison.md",
         "comparison.csv",

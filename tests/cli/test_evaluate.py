@@ -52,3 +52,15 @@ def test_a_model_without_prototypes_is_shown(new_run, capsys) -> None:
     run = new_run(preset="vgg16")
     assert main(["evaluate", str(run.folder.path), "--bootstrap", "9"]) == 0
     assert "–" in capsys.readouterr().out
+
+
+def test_flags_are_counted_once_there_are_limits(new_run, capsys) -> None:
+    run = new_run()
+    folder = str(run.folder.path)
+    assert main(["evaluate", folder, "--bootstrap", "5", "--flags"]) == 2
+    assert "--split validation" in capsys.readouterr().err
+    command = ["evaluate", folder, "--split", "validation", "--bootstrap", "5", "--flags"]
+    assert main(command) == 0
+    assert "checkerboard" in capsys.readouterr().out
+    found = json.loads((run.folder / "evaluation/validation-flags.json").read_text())
+    assert found["nominal"] == 0.05 and found["strange"]["noise"] == 1

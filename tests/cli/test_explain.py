@@ -56,6 +56,14 @@ def test_rows_of_a_manifest_are_explained(run: Path, manifest: Path, tmp_path: P
     assert len(content) == 2 and all(each["image"].startswith("images/") for each in content)
 
 
+def test_a_list_of_images_alone_is_explained(run: Path, manifest: Path, tmp_path: Path) -> None:
+    image = read_manifest(manifest).samples[0].image
+    table = tmp_path / "list.csv"
+    table.write_text(f"image\n{image}\n")
+    assert main(["explain", str(run), str(table), "--out", str(tmp_path / "why")]) == 0
+    assert (tmp_path / f"why/{image.stem}.json").is_file()
+
+
 def test_images_of_one_name_do_not_overwrite_each_other(
     run: Path, manifest: Path, tmp_path: Path
 ) -> None:

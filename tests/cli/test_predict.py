@@ -59,4 +59,17 @@ def test_a_run_without_thresholds_says_how_to_get_them(
     capsys.readouterr()
     assert main(command) == 0
     assert "makes it" not in capsys.readouterr().err
-    assert {row["unlike_training"] for row in rows_of(out)} <= {"yes", "no"}
+    rows = rows_of(out)
+    assert {row["unlike_training"] for row in rows} <= {"yes", "no"}
+    assert all((float(row["unlikeness"]) > 1) == (row["unlike_training"] == "yes") for row in rows)
+
+
+def test_a_list_of_images_alone_is_predicted(new_run, phantom_manifest, tmp_path, capsys) -> None:
+    run = str(new_run().folder.path)
+    images = sorted((phantom_manifest.parent / "images").iterdir())[:3]
+    table, out = tmp_path / "list.csv", tmp_path / "out.csv"
+    table.write_text("image\n" + "".join(f"{image}\n" for image in images))
+    assert main(["predict", run, str(table), "--out", str(out)]) == 0
+    assert [row["image"] for row in rows_of(out)] == [str(image) for image in images]
+    assert main(["predict", run, str(table), "--split", "test", "--out", str(out)]) == 2
+    assert "no row has a split" in capsys.readouterr().err

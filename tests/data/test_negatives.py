@@ -530,6 +530,16 @@ def test_squares_of_a_film_without_room_are_cut_from_others(
     assert "1 film(s): cannot be read" in render(made)
 
 
+def test_a_film_with_an_empty_lesion_mask_gives_nothing(
+    table: Path, lesions: Manifest, tmp_path: Path
+) -> None:
+    Image.new("L", (WIDTH, HEIGHT)).save(table.parent / "mask.png")
+    write_negatives(read_films([table]), tmp_path / "out", lesions, count=12)
+    (row,) = rows_of(tmp_path / "out/skipped.csv")
+    assert row["film"] == "3.png" and "a lesion mask is empty" in row["reason"]
+    assert all(each["film"] != "3.png" for each in rows_of(tmp_path / "out/manifest.csv"))
+
+
 def test_what_could_not_be_had_is_said(table: Path, lesions: Manifest, tmp_path: Path) -> None:
     made = write_negatives(
         read_films([table])[:1], tmp_path / "out", lesions, 400, limits=Limits(overlap=0)

@@ -27,7 +27,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_stand_side_by_side_with_a_test_against_the_first(new_run, tmp_path) -> None:
     runs = [new_run(name, name) for name in ("fpn-iaia-bl", "iaia-bl", "vgg16")]
     result = compare(runs, bootstrap=FEW)
-    assert [row["name"] for row in result.rows] == ["fpn-iaia-bl", "iaia-bl", "vgg16"]
+    assert [row["name"] for row in result.rows] == ["FPN-IAIA-BL", "IAIA-BL", "VGG-16"]
     stored = [run.folder.read_json("evaluation/test.json") for run in runs]
     for row, figures in zip(result.rows, stored, strict=True):
         assert row["auroc"]["per_class"] == pytest.approx(figures["auroc"]["per_class"])
@@ -36,14 +36,14 @@ def test_runs_stand_side_by_side_with_a_test_against_the_first(new_run, tmp_path
     difference = stored[2]["auroc"]["mean"] - stored[0]["auroc"]["mean"]
     assert test["difference"] == pytest.approx(difference)
     assert test["ci95"][0] <= difference <= test["ci95"][1]
-    assert [row["method"] for row in result.localisation] == ["fpn-iaia-bl", "iaia-bl"]
+    assert [row["method"] for row in result.localisation] == ["FPN-IAIA-BL", "IAIA-BL"]
     assert set(result.localisation[0]["per_level"]) == set("2345")
     written = {path.name for path in result.write(tmp_path / "out")}
     assert written == {"comparison.md", "comparison.csv", "comparison.json"}
     rows = list(csv.DictReader(io.StringIO(result.csv())))
     assert float(rows[1]["auroc_mean"]) == pytest.approx(stored[1]["auroc"]["mean"])
     assert rows[2]["fine"] == ""
-    lines = [line for line in result.markdown().splitlines() if line.startswith("| vgg16")]
+    lines = [line for line in result.markdown().splitlines() if line.startswith("| VGG-16")]
     assert len(lines) == 1 and lines[0].count("[") == 5
 
 
@@ -69,7 +69,7 @@ def test_saliency_of_a_black_box_is_measured_like_prototypes(new_run) -> None:
         [run], bootstrap=FEW, methods={"centre": centre, "blank": lambda m, x, t: x[:, 0] * 0}
     )
     named = {row["method"]: row for row in result.localisation}
-    middle, blank = named["vgg16, centre"], named["vgg16, blank"]
+    middle, blank = named["VGG-16, centre"], named["VGG-16, blank"]
     assert middle["area"] == pytest.approx(1 / 16)
     assert middle["lesion"] > middle["lesion_chance"]
     assert blank["lesion"] == pytest.approx(blank["lesion_chance"])
@@ -115,7 +115,7 @@ def test_runs_on_other_images_or_classes_are_refused(new_run, phantom_manifest) 
 
 def test_runs_of_one_system_are_named_by_their_folder(new_run) -> None:
     runs = [new_run("a"), new_run("b", seed=1), new_run("vgg16", "vgg16")]
-    assert run_names(runs) == ["fpn-iaia-bl (a)", "fpn-iaia-bl (b)", "vgg16"]
+    assert run_names(runs) == ["FPN-IAIA-BL (a)", "FPN-IAIA-BL (b)", "VGG-16"]
 
 
 def test_numbers_are_short() -> None:

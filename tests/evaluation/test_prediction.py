@@ -1,4 +1,4 @@
-"""Predictions name their reasons, and flag what is unlike anything learned."""
+"""Predictions name their reasons, for any table of images."""
 
 from __future__ import annotations
 
@@ -13,18 +13,9 @@ from PIL import Image
 
 from protopyramid.data.images import normalise, prepare_sample
 from protopyramid.data.manifest import read_manifest
-from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
-from protopyramid.evaluation.evaluate import evaluate_run
-from protopyramid.evaluation.nearness import (
-    nearness,
-    read_thresholds,
-    thresholds,
-    validation_threshold,
-)
 from protopyramid.evaluation.prediction import (
     expand_folders,
-    predict_files,
     predict_manifest,
     predictions_csv,
 )
@@ -58,45 +49,8 @@ def test_a_model_without_prototypes_predicts(new_run, phantom_manifest) -> None:
     run = new_run(preset="vgg16")
     records = predict_manifest(run, phantom_manifest, "test")
     assert records[0]["nearest"] is None and records[0]["prototypes"] == []
-    assert validation_threshold(run.model, ImageStore([], run.config.data)) is None
     header, first, *_ = csv.reader(io.StringIO(predictions_csv(records, run.config.data.classes)))
     assert len(header) == len(first)
-
-
-def test_thresholds_flag_about_one_in_a_hundred_of_validation_and_an_image_unlike_it(
-    new_run, phantom_manifest, tmp_path: Path
-) -> None:
-    run = new_run()
-    samples = read_manifest(phantom_manifest).split("validation")
-    content = validation_threshold(run.model, ImageStore(samples, run.config.data))
-    assert content is not None
-    assert content["images"] == len(samples) and list(content["similarity"]) == list("2345")
-    evaluate_run(run, split="validation", bootstrap=5, pictures=False)  # writes the same file
-    assert run.folder.read_json("thresholds.json")["similarity"] == pytest.approx(
-        content["similarity"]
-    )
-    flags = [
-        each["unlike_training"] for each in predict_manifest(run, phantom_manifest, "validation")
-    ]
-    assert set(flags) == {False, True}
-    assert sum(flags) <= 4  # a level flags its least near image at most, of so few
-    limits = {level: value + 10 for level, value in content["similarity"].items()}
-    run.folder.write_json("thresholds.json", {**content, "similarity": limits})
-    assert all(each["unlike_training"] for each in predict_files(run, [samples[0].image]))
-
-
-def test_nearness_is_per_level_and_thresholds_are_low_quantiles() -> None:
-    closeness = torch.tensor([[0.1, 0.9, 0.3], [0.4, 0.2, 0.5]])
-    found = nearness(closeness, torch.tensor([2, 2, 5]))
-    assert found[2].tolist() == pytest.approx([0.9, 0.4])
-    assert found[5].tolist() == pytest.approx([0.3, 0.5])
-    values = torch.linspace(0, 1, 101)
-    assert thresholds({3: values})["similarity"]["3"] == pytest.approx(0.01)
-    assert thresholds({}) is None and thresholds({3: values[:0]}) is None
-
-
-def test_a_run_without_thresholds_has_none(new_run) -> None:
-    assert read_thresholds(new_run().folder) is None
 
 
 def test_csv_has_a_row_an_image_with_label_and_split_of_the_manifest(
@@ -112,6 +66,46 @@ def test_csv_has_a_row_an_image_with_label_and_split_of_the_manifest(
     total = sum(float(rows[0][f"probability_{name}"]) for name in run.config.data.classes)
     assert total == pytest.approx(1, abs=1e-4)
     assert rows[0]["prototype_1_class"] == rows[0]["predicted"]
+
+
+def test_a_table_needs_neither_labels_nor_splits(new_run, phantom_manifest, tmp_path: Path) -> None:
+    run = new_run()
+    samples = read_manifest(phantom_manifest).split("test")[:4]
+    table = tmp_path / "images.csv"
+    expected = run.predict([sample.image for sample in samples])
+
+    def written(header: str, rows: list[str]) -> list[dict]:
+        names = [sample.image.as_posix() for sample in samples]
+        lines = [header, *(row.replace("IMAGE", n) for row, n in zip(rows, names, strict=True))]
+        table.write_text("\n".join(lines))
+        return predict_manifest(run, table)
+
+    bare = written("image", ["IMAGE"] * 4)
+    assert [each["predicted"] for each in bare] == [each["predicted"] for each in expected]
+    assert [each["label"] for each in bare] == [""] * 4
+    others = ["IMAGE,benign,", "IMAGE,,external", "IMAGE,,", "IMAGE,spiculated,test"]
+    labelled = written("image,label,split", others)
+    assert [each["label"] for each in labelled] == ["benign", "", "", "spiculated"]
+    assert [each["logits"] for each in labelled] == [each["logits"] for each in bare]
+    (only,) = predict_manifest(run, table, "external")
+    assert only["image"] == samples[1].image.as_posix()
+    with pytest.raises(UserError, match="no row has split train: the splits are external, test"):
+        predict_manifest(run, table, "train")
+    written("image,mask,lesion_x0", ["IMAGE,gone.png,x"] * 4)  # annotations are not looked at
+
+
+def test_what_is_wrong_with_a_table_is_said_at_once(new_run, tmp_path: Path) -> None:
+    run, table = new_run(), tmp_path / "images.csv"
+    table.write_text("image,label\nno.png,a\n,b\nneither.png,c\n")
+    with pytest.raises(UserError, match=r"3 problems: row 2, image.*row 3, image.*row 4, image"):
+        predict_manifest(run, table)
+    for text in ("picture,label\na.png,b\n", "image;label\na.png;b\n", "image,image\na,b\n"):
+        table.write_text(text)
+        with pytest.raises(UserError, match="needs one column 'image'"):
+            predict_manifest(run, table)
+    table.write_text("image\n")
+    with pytest.raises(UserError, match="no rows"):
+        predict_manifest(run, table)
 
 
 def test_colour_and_grey_images_of_any_size_are_predicted_together(new_run, tmp_path: Path) -> None:

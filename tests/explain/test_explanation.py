@@ -13,6 +13,7 @@ import torch
 
 from protopyramid.data.images import prepare, read_image
 from protopyramid.errors import UserError
+from protopyramid.evaluation.nearness import write_threshold
 from protopyramid.explain.cases import case_book
 from protopyramid.explain.explanation import explain_array
 from protopyramid.model.inference import device_of, model_input
@@ -173,3 +174,13 @@ def test_a_missing_prototype_picture_is_named(run: Run, lesion: Path, tmp_path: 
         picture.unlink()
     with pytest.raises(UserError, match=r"prototypes.\d{3}\.png"):
         load_run(tmp_path / "run").explain(lesion).save(tmp_path / "why.png")
+
+
+def test_an_image_unlike_the_training_data_is_called_so(new_run, tmp_path: Path) -> None:
+    run = new_run()
+    noise = np.random.default_rng(0).random((64, 64), dtype=np.float32)
+    assert explain_array(run, noise).unlike_training is None  # no limits in this run
+    write_threshold(run)
+    assert explain_array(run, noise).unlike_training is True
+    known = read_image(run.folder / "prototypes/000.png")
+    assert explain_array(run, known).unlike_training is False

@@ -11,10 +11,12 @@ import pytest
 from protopyramid.errors import UserError
 from protopyramid.explain.case_figure import CaseRow, CaseView, case_figure
 from protopyramid.explain.drawing import (
+    LEAST_PART,
     check_colour_map,
     figure_bytes,
     new_figure,
     overlay,
+    peak_box,
     save_figure,
     unit_range,
 )
@@ -104,6 +106,31 @@ def test_case_figure_says_the_class_the_sum_and_each_contribution() -> None:
     texts = {text.get_text() for text in case_figure(shown).texts}
     assert {"a", "probability 85%", "+0.50", "−0.25", "+0.25", "+1.50", "+1.75"} <= texts
     assert {"2 prototypes above", "3 other prototypes", "speaks for a", "speaks against a"} <= texts
+
+
+def test_case_figure_outlines_the_annotation_and_cautions_of_a_strange_image() -> None:
+    plain = view([row()])
+    mask = np.zeros(GREY.shape[:2])
+    mask[2:5, 2:5] = 1
+    marked = replace(plain, mask=mask, unlike=True)
+    texts = {text.get_text() for text in case_figure(marked).texts}
+    assert "dashed: annotation" in texts and any("unlike the training" in t for t in texts)
+    texts = {text.get_text() for text in case_figure(plain, "jet").texts}
+    assert "red: most alike" in texts and not any("unlike" in text for text in texts)
+
+
+def test_the_box_is_around_the_place_of_the_peak_alone() -> None:
+    activation = np.zeros((100, 100), dtype=np.float32)
+    activation[10:30, 40:60] = 1
+    activation[15, 45] = 2
+    activation[80:90, 80:95] = 1  # as strong, but elsewhere
+    assert peak_box(activation) == pytest.approx((0.4, 0.1, 0.6, 0.3))
+    point = np.zeros((100, 100), dtype=np.float32)
+    point[0, 99] = 1
+    point[40:60, 40:70] = 0.5
+    x0, y0, x1, y1 = peak_box(point)
+    assert (x1, y0) == (1, 0) and x1 - x0 == pytest.approx(LEAST_PART) == pytest.approx(y1 - y0)
+    assert peak_box(np.ones((8, 8), dtype=np.float32)) == (0, 0, 1, 1)
 
 
 @pytest.mark.parametrize("saliency", [MAP, FLAT, FLAT * 0])

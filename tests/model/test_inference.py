@@ -1,5 +1,7 @@
 """A pass over stored images gives each image the evidence that it has alone."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from protopyramid.config.schema import Config
 from protopyramid.data.manifest import read_manifest
 from protopyramid.data.store import ImageStore
 from protopyramid.model import build_model
-from protopyramid.model.inference import evidence_batches
+from protopyramid.model.inference import _has_compiler, compile_network, evidence_batches
 
 CONFIG = Config.model_validate(
     {"data": {"image_size": 32}, "model": {"backbone": {"width": 0.0625}, "neck": {"dim": 8}}}
@@ -52,3 +54,65 @@ def test_a_choice_of_images_keeps_its_order(pictures):
     seen = list(evidence_batches(build_model(CONFIG), store, [3, 0, 3], batch_size=2))
     assert [part.images for part in seen] == [[3, 0], [3]]
     torch.testing.assert_close(seen[0].evidence.logits[0], seen[1].evidence.logits[0])
+
+
+# -- the compiled network ------------------------------------------------------------------------
+def plain_and_images(count):
+    torch.manual_seed(0)
+    return build_model(CONFIG).eval(), torch.rand(count, 3, 32, 32)
+
+
+@pytest.mark.skipif(not _has_compiler(), reason="needs a C++ compiler")
+def test_the_compiled_network_gives_the_evidence_of_the_network_as_it_is():
+    plain, images = plain_and_images(3)
+    compiled = copy.deepcopy(plain)
+    assert compile_network(compiled, 32) is None
+    assert compiled._compiled_call_impl is not None
+    with torch.inference_mode():
+        found, expected = compiled(images), plain(images)
+    torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.scores, expected.scores, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.maps, expected.maps, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.closeness, expected.closeness, rtol=0, atol=1e-5)
+
+
+def stays_as_it_is(model, images, before):
+    with torch.inference_mode():
+        return torch.equal(model(images).logits, before)
+
+
+@pytest.mark.parametrize("named", [None, "no-such-compiler"])
+def test_without_a_compiler_the_network_stays_as_it_is_and_the_reason_is_told(named, monkeypatch):
+    model, images = plain_and_images(2)
+    with torch.inference_mode():
+        before = model(images).logits
+    monkeypatch.delenv("CXX", raising=False)
+    if named is None:
+        monkeypatch.setattr("shutil.which", lambda name: None)
+    else:
+        monkeypatch.setenv("CXX", named)
+    assert "no C++ compiler" in compile_network(model, 32)
+    assert stays_as_it_is(model, images, before)
+
+
+@pytest.mark.parametrize("fault", ["raises", "shifts"])
+def test_a_compiler_that_fails_or_changes_numbers_is_not_used(fault, monkeypatch):
+    model, images = plain_and_images(2)
+    with torch.inference_mode():
+        before = model(images).logits
+
+    def broken(given):
+        if fault == "raises":
+            raise RuntimeError("ld: not found\nmore")
+        evidence = model.forward(given)
+        return evidence._replace(scores=evidence.scores + 1e-3)
+
+    monkeypatch.setattr("protopyramid.model.inference._has_compiler", lambda: True)
+    monkeypatch.setattr(model, "compile", lambda: setattr(model, "_compiled_call_impl", broken))
+    reason = compile_network(model, 32)
+    assert reason == (
+        "the compiler failed (ld: not found)"
+        if fault == "raises"
+        else "its numbers would change by 1.0e-03"
+    )
+    assert stays_as_it_is(model, images, before)

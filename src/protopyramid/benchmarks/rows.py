@@ -10,7 +10,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from protopyramid.benchmarks.memory import can_measure, peak_in_child, peak_of
+from protopyramid.benchmarks.memory import Peaks, peaks_in_child, peaks_of
 from protopyramid.benchmarks.references import (
     BareClassifier,
     BareStep,
@@ -30,6 +31,7 @@ from protopyramid.benchmarks.references import (
 from protopyramid.benchmarks.settings import (
     Settings,
     TrainingStep,
+    channels_last,
     copy_of,
     fetched,
     fetched_images,
@@ -41,10 +43,14 @@ from protopyramid.benchmarks.settings import (
 )
 from protopyramid.benchmarks.timing import Pair, in_turns
 from protopyramid.config.schema import Config
+from protopyramid.data.images import normalise
+from protopyramid.errors import UserError
+from protopyramid.export import EvidenceModule, to_onnx
 from protopyramid.losses.fine import MaskStencils, fine_annotation
 from protopyramid.losses.objective import Objective
 from protopyramid.model.backbones import IMAGE, VGG16
 from protopyramid.model.head import first_weights
+from protopyramid.model.inference import compile_network
 from protopyramid.model.necks import COARSEST
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.model.prototypes import PrototypeLayer
@@ -120,6 +126,42 @@ def forward_rows(settings: Settings) -> Iterator[Row]:
             )
         name = f"forward, {size} image{'s' if size > 1 else ''}"
         yield at_most(name, "bare VGG-16 features", pair, bound)
+
+
+def latency_rows(settings: Settings) -> Iterator[Row]:
+    """A single image through the exported and through the compiled network, against the network as it is.
+
+    Both are there to be known. Rows whose library or compiler is missing are left out, with a warning.
+    """
+    if not settings.latency:
+        return
+    config = settings.config()
+    model = fresh_model(config)
+    image = torch.rand(1, 3, config.data.image_size, config.data.image_size)
+    ready = channels_last(normalise(image, config.data))
+    limit = "the network as it is, in torch"
+    with torch.inference_mode():
+        exported = _exported(model, config)
+        if exported is not None:
+            pair = in_turns(lambda: exported(image), lambda: model(ready), settings.repetitions)
+            yield at_most("forward, 1 image: onnxruntime", limit, pair, None)
+        compiled = copy_of(model)
+        reason = compile_network(compiled, config.data.image_size)
+        if reason is None:
+            pair = in_turns(lambda: compiled(ready), lambda: model(ready), settings.repetitions)
+            yield at_most("forward, 1 image: torch.compile", limit, pair, None)
+        else:
+            warnings.warn(f"no row for torch.compile: {reason}", stacklevel=2)
+
+
+def _exported(model: PrototypeNetwork, config: Config) -> Callable[[Tensor], object] | None:
+    module = EvidenceModule(copy_of(model), config.data).eval()
+    try:
+        _, call = to_onnx(module, config.data.image_size, torch.get_num_threads())
+    except UserError as error:
+        warnings.warn(f"no row for onnxruntime: {error}", stacklevel=2)
+        return None
+    return call
 
 
 def training_row(settings: Settings) -> Iterator[Row]:
@@ -238,14 +280,7 @@ def fine_rows(settings: Settings) -> Iterator[Row]:
     )
     limit = "upsample, multiply, norm"
     yield at_least(f"{name}: time", limit, pair, 10.0)
-    if can_measure():
-        size = problem.masks.shape[-1], problem.images
-        here = f"{__name__}:"
-        pair = Pair(
-            (peak_in_child(here + "fine_peak", *size) / BYTES,),
-            (peak_in_child(here + "upsampled_peak", *size) / BYTES,),
-        )
-        yield at_least(f"{name}: peak memory", limit, pair, 10.0, unit="MB")
+    yield from _fine_memory(problem, name, limit, settings.children)
     error = problem.difference()
     yield Row(
         f"{name}: difference",
@@ -260,6 +295,27 @@ def fine_rows(settings: Settings) -> Iterator[Row]:
         unit="",
         figure="relative",
     )
+
+
+def _fine_memory(problem: FineProblem, name: str, limit: str, children: int) -> Iterator[Row]:
+    """Peak memory of both sides, each in fresh processes of its own, in turns."""
+    size = problem.masks.shape[-1], problem.images
+    ours, theirs = [], []
+    for _ in range(children):
+        ours.append(peaks_in_child(f"{__name__}:fine_peaks", *size))
+        theirs.append(peaks_in_child(f"{__name__}:upsampled_peaks", *size))
+    python = [statistics.median(peak.python for peak in side) / 1000 for side in (ours, theirs)]
+    note = "Python's own heap, by tracemalloc: {:.3g} kB against {:.3g} kB".format(*python)
+    pair = Pair(_megabytes(ours, "tensors"), _megabytes(theirs, "tensors"))
+    yield at_least(f"{name}: peak of tensors", limit, pair, 10.0, unit="MB", note=note)
+    pair = Pair(_megabytes(ours, "resident"), _megabytes(theirs, "resident"))
+    if pair.ours:
+        yield at_least(f"{name}: peak of resident memory", limit, pair, 10.0, unit="MB")
+
+
+def _megabytes(peaks: Sequence[Peaks], kind: str) -> tuple[float, ...]:
+    found = (getattr(peak, kind) for peak in peaks)
+    return tuple(size / BYTES for size in found if size is not None)
 
 
 def help_row(settings: Settings) -> Iterator[Row]:
@@ -397,23 +453,20 @@ class FineProblem:
         return (loss.detach(), *torch.autograd.grad(loss, list(self.maps.values())))
 
 
-def fine_peak(size: int, count: int) -> int:
-    """Peak bytes of our fine loss; runs in a process of its own."""
-    return _fine_peak(size, count, "ours")
+def fine_peaks(size: int, count: int) -> Peaks:
+    """Peak memory of our fine loss; runs in a process of its own."""
+    return _fine_peaks(size, count, "ours")
 
 
-def upsampled_peak(size: int, count: int) -> int:
-    """Peak bytes of the upsampled fine loss; runs in a process of its own."""
-    return _fine_peak(size, count, "upsampled")
+def upsampled_peaks(size: int, count: int) -> Peaks:
+    """Peak memory of the upsampled fine loss; runs in a process of its own."""
+    return _fine_peaks(size, count, "upsampled")
 
 
-def _fine_peak(size: int, count: int, side: str) -> int:
+def _fine_peaks(size: int, count: int, side: str) -> Peaks:
     config = Settings().config(**{"data.image_size": size, "model.backbone.width": 0.125})
-    getattr(
-        FineProblem.of(config, 1), side
-    )()  # libraries and their buffers are no part of the work
-    problem = FineProblem.of(config, count)
-    return peak_of(getattr(problem, side))
+    getattr(FineProblem.of(config, 1), side)()  # the buffers of libraries are no part of the work
+    return peaks_of(getattr(FineProblem.of(config, count), side))
 
 
 def random_scores(labels: Tensor, classes: Tensor) -> Tensor:
@@ -481,6 +534,7 @@ def _cache_of(folder: Path, batch: Fetched) -> FeatureCache:
 
 ROWS: tuple[Callable[[Settings], Iterator[Row]], ...] = (
     forward_rows,
+    latency_rows,
     training_row,
     cached_row,
     projection_rows,

@@ -34,7 +34,9 @@ class Settings:
     repetitions: int = 9
     slow_repetitions: int = 5
     quick_repetitions: int = 21  # of what takes milliseconds
+    children: int = 3  # processes for each side of a memory row
     loader: bool = True
+    latency: bool = True  # of the exported and the compiled network: making them takes a minute
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self, **more: Any) -> Config:
@@ -52,6 +54,7 @@ QUICK = Settings(
     repetitions=5,
     slow_repetitions=3,
     quick_repetitions=9,
+    latency=False,
 )
 
 

@@ -19,7 +19,7 @@ MOST_OTHERS = (
 
 def bench(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Smaller batches, fewer turns: under three minutes.")
+        bool, typer.Option("--quick", help="Less of everything: under three minutes.")
     ] = False,
     growth: Annotated[
         bool,
@@ -38,16 +38,18 @@ def bench(
     """
     import torch
 
-    from protopyramid.benchmarks.growth import Growth
+    from protopyramid.benchmarks.growth import FULL_GROWTH, QUICK_GROWTH
     from protopyramid.benchmarks.settings import FULL, QUICK
     from protopyramid.errors import UserError
+    from protopyramid.training.allocator import keep_freed_memory
 
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: is a file; give a folder to write to")
     if threads:
         torch.set_num_threads(threads)
+    keep_freed_memory()  # as in training; both sides of a ratio have it
     if growth:
-        show_growth(Growth(), out)
+        show_growth(QUICK_GROWTH if quick else FULL_GROWTH, out)
     else:
         show_rows(QUICK if quick else FULL, out)
 
@@ -88,7 +90,9 @@ def show_growth(growth: "Growth", out: Path) -> None:
     from protopyramid.cli.evaluate import new_table, terminal
 
     start, others = time.monotonic(), Others()
-    table = new_table("work", "grows with", "from … to", "seconds", "order", "at most", "verdict")
+    table = new_table(
+        "work", "grows with", "from … to", "seconds", "order", "fitted", "at most", "verdict"
+    )
     curves = []
     for curve in all_curves(growth):
         curves.append(curve)
@@ -99,12 +103,16 @@ def show_growth(growth: "Growth", out: Path) -> None:
             f"{curve.values[0]:,} … {curve.values[-1]:,}",
             f"{curve.seconds[0]:.3g} … {curve.seconds[-1]:.3g}",
             f"{curve.measured:.2f}",
+            f"{curve.fitted:.2f}",
             f"{curve.order:g}",
             VERDICTS[curve.met],
         )
     terminal().print(table)
     took = time.monotonic() - start
-    say(f"order: between the two largest points; took {took:.0f} s")
+    missed = [f"{curve.work} by {curve.variable}" for curve in curves if not curve.met]
+    verdict = f"faster than it must: {'; '.join(missed)}" if missed else "no faster than it must"
+    say(f"cost grows {verdict}")
+    say(f"order: between the two largest points; fitted: over all; took {took:.0f} s")
     share = others.share
     _warn_of_others(share)
     for path in (write_curves(curves, took, share, out / "growth.json"), *draw(curves, out)):

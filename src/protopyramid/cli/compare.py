@@ -25,6 +25,7 @@ def compare(
     bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of intervals and test.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
     figures: Annotated[bool, typer.Option(help="Draw what each run looks at.")] = True,
+    jet: Annotated[bool, typer.Option("--jet", help="The paper's colour map, jet.")] = False,
 ) -> None:
     """Compare runs: AUROC with intervals and a paired test, and where their maps activate."""
     from protopyramid.cli.console import progress, say
@@ -49,24 +50,26 @@ def compare(
         _show(*localisation_table(result))
     written = result.write(out)
     if figures:
-        written += _figures(loaded, result.digest, data, split, out)
+        written += _figures(loaded, result.digest, data, split, out, jet)
     for path in written:
         say(str(path))
 
 
 def _figures(
-    runs: "list[Run]", digest: str, data: Path | None, split: str, out: Path
+    runs: "list[Run]", digest: str, data: Path | None, split: str, out: Path, jet: bool
 ) -> list[Path]:
     """The paper's comparison figure and teaser, as far as the images are at hand."""
     from protopyramid.evaluation.comparison import same_images
     from protopyramid.explain.comparison import write_comparison, write_teaser
+    from protopyramid.explain.drawing import COLOUR_MAP, JET
 
     chosen = same_images(runs[0], digest, data, split)
     if chosen is None:
         return []
-    written = [write_comparison(runs, chosen.samples, out / "comparison.png")]
+    colours = JET if jet else COLOUR_MAP
+    written = [write_comparison(runs, chosen.samples, out / "comparison.png", colour_map=colours)]
     if any(run.model.prototypes is not None for run in runs):
-        written.append(write_teaser(runs, chosen.samples, out / "teaser.png"))
+        written.append(write_teaser(runs, chosen.samples, out / "teaser.png", colours))
     return written
 
 

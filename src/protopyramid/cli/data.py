@@ -89,7 +89,8 @@ def import_(
 
     A crop is the square around a lesion with the margin on each side, shifted to stay inside the
     image; where it is larger than the image, it is black beyond its edge. What is not imported is
-    listed in DIR/skipped.csv. An import that was stopped goes on with the same command.
+    listed in DIR/skipped.csv. DIR/films.csv names the full films with all of their lesions, for
+    `data negatives`. An import that was stopped goes on with the same command.
     """
     from protopyramid.cli.console import progress, say
     from protopyramid.data.importers import finder

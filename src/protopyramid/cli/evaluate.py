@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
+    from protopyramid.evaluation.split import EvaluatedSplit
     from protopyramid.run import Run
 
 LOG_WIDTH = 132
@@ -26,30 +27,63 @@ def evaluate(
     force: Annotated[
         bool, typer.Option("--force", help="Also on images of training; marked as leaked.")
     ] = False,
+    flags: Annotated[
+        bool,
+        typer.Option("--flags", help="Also count which strange images are flagged as unlike."),
+    ] = False,
+    jet: Annotated[
+        bool, typer.Option("--jet", help="The report in the paper's colour map, jet.")
+    ] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Compile the network first: for many images.")
+    ] = False,
 ) -> None:
     """Evaluate a run: AUROC, calibration, and where its prototypes activate."""
     from protopyramid.cli.console import progress, say
+    from protopyramid.cli.predict import compile_run
     from protopyramid.evaluation.evaluate import evaluate_run
     from protopyramid.evaluation.split import evaluated_split
     from protopyramid.run import load_run
 
     loaded = load_run(run)
+    if compile:
+        compile_run(loaded)
     with progress("evaluate") as update:
         result = evaluate_run(loaded, data, split, force, bootstrap, seed, update)
     show(result)
     say(str(loaded.folder / f"evaluation/{split}.json"))
-    if split == "test":
-        samples = evaluated_split(loaded, data, split, force).samples
-        say(str(write_pages(loaded, result, list(samples))))
+    if flags or split == "test":
+        chosen = evaluated_split(loaded, data, split, force)
+        if flags:
+            say(str(_flags(loaded, chosen, seed)))
+        if split == "test":
+            say(str(write_pages(loaded, result, list(chosen.samples), jet)))
 
 
-def write_pages(run: "Run", result: Mapping[str, Any], samples: "list[Sample]") -> Path:
+def _flags(run: "Run", chosen: "EvaluatedSplit", seed: int) -> Path:
+    """Count the images flagged as unlike the training data, show and write it."""
+    from protopyramid.evaluation.strange import flag_figures
+
+    found = flag_figures(run, chosen, seed)
+    table = new_table("images", "n", "flagged")
+    ordinary = f"ordinary, of {chosen.name} (about {found['nominal']:.0%} expected)"
+    table.add_row(ordinary, str(found["images"]), f"{found['ordinary']:.0%}")
+    for kind, share in found["strange"].items():
+        table.add_row(kind, str(found["strange_images"]), f"{share:.0%}")
+    terminal().print(table)
+    return run.folder.write_json(f"evaluation/{chosen.name}-flags.json", found)
+
+
+def write_pages(
+    run: "Run", result: Mapping[str, Any], samples: "list[Sample]", jet: bool = False
+) -> Path:
     """The model card and the report of a run with its results on test; returns the report's path."""
+    from protopyramid.explain.drawing import COLOUR_MAP, JET
     from protopyramid.explain.model_card import write_model_card
     from protopyramid.explain.report import write_report
 
     write_model_card(run, result)
-    return write_report(run, result, samples)
+    return write_report(run, result, samples, JET if jet else COLOUR_MAP)
 
 
 def show(result: Mapping[str, Any]) -> None:

@@ -13,12 +13,14 @@ def explain(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
     images: Annotated[
         list[Path],
-        typer.Argument(metavar="IMAGE…", help="Images, folders of them, or a manifest."),
+        typer.Argument(
+            metavar="IMAGE…", help="Images, folders of them, or a table (CSV) with a column image."
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")],
     top: Annotated[int, typer.Option(min=1, help="Prototypes shown, those that matter most.")] = 5,
     split: Annotated[
-        str | None, typer.Option(help="Only this split of the manifest: train, validation or test.")
+        str | None, typer.Option(help="Only the rows of this split of the table.")
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="At most so many images; 0 = all.")] = 0,
     colour_map: Annotated[
@@ -48,7 +50,8 @@ def explain(
             explanation.save_all(paths, top, colours)
             update(number + 1, len(chosen))
             share = explanation.probabilities[explanation.predicted]
-            say(f"{paths[0]}  {explanation.predicted} {share:.0%}")
+            caution = "  unlike the training images" if explanation.unlike_training else ""
+            say(f"{paths[0]}  {explanation.predicted} {share:.0%}{caution}")
 
 
 def distinct_stems(names: Sequence[str]) -> list[str]:
@@ -77,13 +80,9 @@ def _images(paths: Sequence[Path], split: str | None) -> list[tuple[str, Path]]:
     if tables and len(paths) > 1:
         raise UserError(f"{tables[0]}: a manifest stands alone; give it without other images")
     if tables:
-        from protopyramid.data.manifest import read_manifest
+        from protopyramid.evaluation.prediction import table_rows
 
-        manifest = read_manifest(tables[0])
-        samples = manifest.samples if split is None else manifest.split(split)
-        if not samples:
-            raise UserError(f"{tables[0]}: no row has split {split}; choose another with --split")
-        return [(sample.name, sample.image) for sample in samples]
+        return [(sample.name, sample.image) for sample in table_rows(tables[0], split)]
     if split is not None:
         raise UserError("--split: is for a manifest; leave it out for images")
     from protopyramid.evaluation.prediction import expand_folders

@@ -2,21 +2,30 @@
 
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from protopyramid.run import Run
 
 
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
     images: Annotated[
         list[Path],
-        typer.Argument(metavar="IMAGES|MANIFEST", help="Images, folders of them, or a manifest."),
+        typer.Argument(
+            metavar="IMAGES|MANIFEST",
+            help="Images, folders of them, or a table (CSV) with a column image.",
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="CSV", help="The table to write.")],
     split: Annotated[
-        str | None, typer.Option(help="Only this split of the manifest: train, validation or test.")
+        str | None, typer.Option(help="Only the rows of this split of the table.")
     ] = None,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Compile the network first: for many images.")
+    ] = False,
 ) -> None:
     """Predict: probabilities, strongest prototypes, and whether an image is unlike any learned."""
     from protopyramid.cli.console import progress, say
@@ -24,7 +33,8 @@ def predict(
 
     manifest = _manifest(images)
     if split is not None and manifest is None:
-        raise UserError("--split: is for a manifest; leave it out for images")
+        raise UserError("--split: is for a table of images; leave it out for images")
+    from protopyramid.evaluation.nearness import FALSE_FLAGS
     from protopyramid.evaluation.prediction import (
         expand_folders,
         predict_files,
@@ -35,6 +45,8 @@ def predict(
     from protopyramid.run import load_run
 
     loaded = load_run(run)
+    if compile:
+        compile_run(loaded)
     with progress("predict") as update:
         if manifest is None:
             records = predict_files(loaded, expand_folders(images), update)
@@ -45,17 +57,26 @@ def predict(
     if unlike:
         more = " and others" if len(unlike) > 1 else ""
         warnings.warn(
-            f"{len(unlike)} of {len(records)} images are unlike the training data: "
-            f"{unlike[0]}{more}",
+            f"{len(unlike)} of {len(records)} images are flagged as unlike the training data (of "
+            f"ordinary ones, about {FALSE_FLAGS:.0%} are): {unlike[0]}{more}",
             stacklevel=1,
         )
-    elif records[0]["nearest"] is not None and records[0]["unlike_training"] is None:
+    elif records[0]["unlike_training"] is None:
         warnings.warn(
-            f"{run}: has no thresholds.json, so that no image is flagged as unlike the training data; "
-            f"protopyramid evaluate {run} --split validation makes it",
+            f"{run}: has no thresholds.json of this version, so that no image is flagged as unlike the "
+            f"training data; protopyramid evaluate {run} --split validation makes it",
             stacklevel=1,
         )
     say(str(out))
+
+
+def compile_run(run: "Run") -> None:
+    """Compile a run's network, or say why it runs as it is."""
+    from protopyramid.model.inference import compile_network
+
+    reason = compile_network(run.model, run.config.data.image_size)
+    if reason is not None:
+        warnings.warn(f"--compile: {reason}; the network runs as it is", stacklevel=1)
 
 
 def _manifest(paths: list[Path]) -> Path | None:

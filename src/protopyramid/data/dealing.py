@@ -235,6 +235,8 @@ def _cut_film(job: _Job) -> Record:
     if outside:
         reason = f"a lesion box is outside the film of {image.shape[1]} x {image.shape[0]} pixels"
         return {**record, "error": reason}
+    if not all(isinstance(lesion, tuple) or lesion.any() for lesion in avoid):
+        return {**record, "error": "a lesion mask is empty, so that its place is not known"}
     name = int.from_bytes(hashlib.sha256(job.film.name.encode()).digest()[:8])
     rng = np.random.default_rng([_PLACES, job.seed, job.round, name])
     found = sample_squares(

@@ -90,6 +90,21 @@ def read_dicom(path: Path, settings: Dicom) -> Decoded:
     return Decoded(np.ascontiguousarray(image[:, ::-1]) if mirrored else image, mirrored)
 
 
+def read_size(path: Path) -> tuple[int, int] | None:
+    """Rows and columns by a file's header, or None where it does not tell; no pixels are read."""
+    _quieten()
+    try:
+        with path.open("rb") as file:
+            if not looks_like_dicom(file.read(132)):
+                return None
+        wanted = ["Rows", "Columns"]
+        header = dcmread(path, force=True, stop_before_pixels=True, specific_tags=list(wanted))
+        rows, columns = (_integer(header, name) for name in wanted)
+    except Exception:  # a damaged header raises almost anything
+        return None
+    return (rows, columns) if rows > 0 and columns > 0 else None
+
+
 # -- the file ------------------------------------------------------------------------------------
 def _quieten() -> None:
     """Silence pydicom, whose warnings and log lines may quote what a file says.

@@ -48,6 +48,13 @@ Array = NDArray[np.float64]
 Row = dict[str, Any]
 Saliency = Callable[[PrototypeNetwork, Tensor, Tensor], Tensor]
 
+PAPER_NAMES = {
+    "fpn-iaia-bl": "FPN-IAIA-BL",
+    "iaia-bl": "IAIA-BL",
+    "protopnet": "ProtoPNet",
+    "vgg16": "VGG-16",
+}
+
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -164,17 +171,16 @@ def compare(
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
-    """The names of the runs in tables: the system, with the folder where two are of one system."""
-    systems = [run.config.system for run in runs]
+    """The names of the runs in tables: the system as the paper writes it, with the folder where two
+    are of one system."""
+    systems = [PAPER_NAMES.get(run.config.system, run.config.system) for run in runs]
     names = [
-        run.config.system
-        if systems.count(run.config.system) == 1
-        else f"{run.config.system} ({run.name})"
-        for run in runs
+        system if systems.count(system) == 1 else f"{system} ({run.name})"
+        for system, run in zip(systems, runs, strict=True)
     ]
     if len(set(names)) == len(names):
         return names
-    return [f"{run.config.system} ({run.folder.path})" for run in runs]
+    return [f"{system} ({run.folder.path})" for system, run in zip(systems, runs, strict=True)]
 
 
 def stored_evaluation(

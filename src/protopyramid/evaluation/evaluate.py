@@ -29,8 +29,7 @@ from protopyramid.evaluation.localisation import (
     per_image,
     summarise,
 )
-from protopyramid.evaluation.nearness import FILE as THRESHOLDS
-from protopyramid.evaluation.nearness import nearness, thresholds
+from protopyramid.evaluation.nearness import Numbers, fit_limits, numbers_of, write_limits
 from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split, lesions, patients
 from protopyramid.model.inference import evidence_batches
 
@@ -45,11 +44,11 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass over N images gives: logits (N, C), scores, closeness (N, m), places."""
+    """What one pass over N images gives: logits (N, C), scores (N, m), what images are judged by, places."""
 
     logits: Tensor
     scores: Tensor
-    closeness: Tensor
+    numbers: Numbers
     localisation: Localisation
 
 
@@ -79,7 +78,8 @@ def evaluate_run(
     if pictures:
         for name, picture in plots.draw_all(result, probabilities, labels).items():
             run.folder.write_bytes(f"evaluation/{split}-{name}.png", picture)
-    _write_thresholds(run, split, found)
+    if split == "validation":
+        write_limits(run.folder, fit_limits(found.numbers, patients(chosen.samples)))
     # The figures last: where they are, all else is.
     run.folder.write_json(f"evaluation/{split}.json", result)
     for text in result["warnings"]:
@@ -106,18 +106,19 @@ def run_pass(
         places = LocalisationPass(layer.classes.cpu(), layer.levels.cpu())
     # Each image is needed once: none is kept.
     store = ImageStore(chosen.samples, run.config.data.model_copy(update={"memory_budget": 0.0}))
-    logits, scores, closeness = [], [], []
+    logits, scores, numbers = [], [], []
     for seen in evidence_batches(run.model, store, batch_size=run.config.train.eval_batch_size):
         logits.append(seen.evidence.logits.double().cpu())
         scores.append(seen.evidence.scores.cpu())
-        closeness.append(seen.evidence.closeness.cpu())
+        numbers.append(numbers_of(seen.loaded.images, scores[-1], seen.evidence.closeness.cpu()))
         if places is not None:
             fine, lesion = annotation_masks(chosen, seen.images, seen.loaded)
             places.update(seen.evidence.maps, torch.from_numpy(labels[seen.images]), fine, lesion)
         if progress is not None:
             progress(seen.images[-1] + 1, len(labels))
     localisation = nothing_localised(len(labels)) if places is None else places.result()
-    return Pass(torch.cat(logits), torch.cat(scores), torch.cat(closeness), localisation)
+    together = Numbers(*map(torch.cat, zip(*numbers, strict=True)))
+    return Pass(torch.cat(logits), torch.cat(scores), together, localisation)
 
 
 def annotation_masks(
@@ -272,11 +273,3 @@ def rows_digest(chosen: EvaluatedSplit) -> str:
     pairs = zip(chosen.hashes, chosen.samples, strict=True)
     lines = sorted(f"{content} {sample.label}" for content, sample in pairs)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _write_thresholds(run: Run, split: str, found: Pass) -> None:
-    if split != "validation" or run.model.prototypes is None:
-        return
-    content = thresholds(nearness(found.closeness, run.model.prototypes.levels.cpu()))
-    if content is not None:
-        run.folder.write_json(THRESHOLDS, content)

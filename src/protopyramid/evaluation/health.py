@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from protopyramid.data.images import content_hash, read_image
+from protopyramid.data.images import file_hash
 from protopyramid.data.manifest import Manifest, Sample, read_manifest
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
@@ -145,7 +145,7 @@ def _annotated_sources(run: Run, manifest: Manifest) -> dict[str, Sample]:
         for sample in manifest.samples
         if sample.name in wanted
         and (sample.mask is not None or sample.box is not None)
-        and content_hash(read_image(sample.image)) == hashes.get(sample.name)
+        and file_hash(sample.image) == hashes.get(sample.name)
     }
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
-from protopyramid.data.decoding import READERS
-from protopyramid.data.manifest import Sample, read_manifest
+from protopyramid.data.decoding import READERS, is_image
+from protopyramid.data.manifest import Sample, read_images
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
-from protopyramid.evaluation.nearness import nearness, read_thresholds
-from protopyramid.model.inference import evidence_batches
+from protopyramid.evaluation.nearness import Limits, limits_for, numbers_of
+from protopyramid.model.inference import Seen, evidence_batches
 from protopyramid.model.network import Evidence
 from protopyramid.run import RunFolder
 
@@ -36,7 +35,8 @@ def predict_files(
 
     A record: `image`, `predicted`, `probabilities` and `logits` {class: x}, `prototypes` (the
     strongest for the predicted class: index, class, level, similarity, contribution), `nearest` (index,
-    class, level, similarity) and `unlike_training` (None when the run has no thresholds.json).
+    class, level, similarity), `unlikeness` (distance from ordinary images; 1 is the limit) and
+    `unlike_training` (both None when the run has no thresholds.json).
     """
     paths = [Path(image) for image in images]
     missing = [path for path in paths if not path.is_file()]
@@ -53,11 +53,11 @@ def predict_manifest(
     split: str | None = None,
     progress: Progress | None = None,
 ) -> list[Record]:
-    """Predictions of a manifest's rows (of one split, or all), with their label, split and patient."""
-    table = read_manifest(manifest)
-    chosen = table.samples if split is None else table.split(split)
-    if not chosen:
-        raise UserError(f"{manifest}: no row has split {split}; choose another with --split")
+    """Predictions of a manifest's rows (of one split, or all), with their label, split and patient.
+
+    Rows need no label and no split, and their labels may be others than the run's.
+    """
+    chosen = table_rows(manifest, split)
     records = predict_samples(run, chosen, progress)
     return [
         {
@@ -71,31 +71,45 @@ def predict_manifest(
     ]
 
 
+def table_rows(path: str | Path, split: str | None = None) -> tuple[Sample, ...]:
+    """The rows of a table of images, or those of one split."""
+    samples = read_images(path).samples
+    if split is None:
+        return samples
+    chosen = tuple(sample for sample in samples if sample.split == split)
+    if not chosen:
+        found = ", ".join(dict.fromkeys(sample.split for sample in samples if sample.split))
+        there = f"the splits are {found}" if found else "no row has a split"
+        raise UserError(f"{path}: no row has split {split}: {there}; choose with --split")
+    return chosen
+
+
 def predict_samples(
     run: Run, samples: Sequence[Sample], progress: Progress | None = None
 ) -> list[Record]:
     """Predictions of samples; their labels and annotations are not looked at."""
     bare = [replace(sample, mask=None, box=None) for sample in samples]
     store = ImageStore(bare, run.config.data.model_copy(update={"memory_budget": 0.0}))
-    limits = read_thresholds(run.folder)
+    limits = limits_for(run)
     records: list[Record] = []
     for seen in evidence_batches(run.model, store, batch_size=run.config.train.eval_batch_size):
         names = [samples[index].name for index in seen.images]
-        records += batch_records(run, names, seen.evidence, limits)
+        records += batch_records(run, names, seen, limits)
         if progress is not None:
             progress(len(records), len(samples))
     return records
 
 
 def batch_records(
-    run: Run, names: Sequence[str], evidence: Evidence, limits: Mapping[int, float] | None
+    run: Run, names: Sequence[str], seen: Seen, limits: Limits | None
 ) -> list[Record]:
-    """The records of a batch of evidence."""
-    classes = run.config.data.classes
+    """The records of a batch of images."""
+    classes, evidence = run.config.data.classes, seen.evidence
     logits = evidence.logits.double().cpu()
     probabilities = logits.softmax(1)
     predicted = logits.argmax(1)
-    details = _prototype_details(run, evidence, predicted, limits)
+    details = _prototype_details(run, evidence, predicted)
+    flags = _flags(seen, limits)
     return [
         {
             "image": name,
@@ -103,22 +117,20 @@ def batch_records(
             "probabilities": dict(zip(classes, probabilities[row].tolist(), strict=True)),
             "logits": dict(zip(classes, logits[row].tolist(), strict=True)),
             **details[row],
+            **flags[row],
         }
         for row, name in enumerate(names)
     ]
 
 
-def _prototype_details(
-    run: Run, evidence: Evidence, predicted: Tensor, limits: Mapping[int, float] | None
-) -> list[Record]:
+def _prototype_details(run: Run, evidence: Evidence, predicted: Tensor) -> list[Record]:
     """What each image of a batch owes to prototypes; nothing, for a model without them."""
     if run.model.prototypes is None:
-        return [{"prototypes": [], "nearest": None, "unlike_training": None} for _ in predicted]
+        return [{"prototypes": [], "nearest": None} for _ in predicted]
     scores, closeness = evidence.scores.cpu(), evidence.closeness.cpu()
     contributions = run.model.head.weight.detach().cpu()[predicted] * scores
     strongest = contributions.argsort(dim=1, descending=True, stable=True)[:, :STRONGEST]
     nearest = closeness.argmax(1)
-    unlike = _unlike(closeness, run.model.prototypes.levels.cpu(), limits)
     describe = _describer(run)
     return [
         {
@@ -134,21 +146,19 @@ def _prototype_details(
                 **describe(int(nearest[row])),
                 "similarity": float(closeness[row, nearest[row]]),
             },
-            "unlike_training": None if unlike is None else bool(unlike[row]),
         }
         for row in range(len(predicted))
     ]
 
 
-def _unlike(closeness: Tensor, levels: Tensor, limits: Mapping[int, float] | None) -> Tensor | None:
-    """Images farther from all prototypes of a level than its limit. -> bool (B,), or None."""
+def _flags(seen: Seen, limits: Limits | None) -> list[Record]:
+    """How unlike ordinary images each image of a batch is; None where the run cannot tell."""
     if limits is None:
-        return None
-    flagged = torch.zeros(len(closeness), dtype=torch.bool)
-    for level, values in nearness(closeness, levels).items():
-        if level in limits:
-            flagged |= values < limits[level]
-    return flagged
+        return [{"unlikeness": None, "unlike_training": None} for _ in seen.images]
+    evidence = seen.evidence
+    numbers = numbers_of(seen.loaded.images, evidence.scores, evidence.closeness)
+    found = limits.unlikeness(numbers).tolist()
+    return [{"unlikeness": value, "unlike_training": value > 1} for value in found]
 
 
 def _describer(run: Run) -> Callable[[int], Record]:
@@ -170,7 +180,7 @@ def expand_folders(paths: Iterable[Path]) -> list[Path]:
         if not path.is_dir():
             files.append(path)
             continue
-        inside = sorted(each for each in path.iterdir() if each.suffix.lower() in READERS)
+        inside = sorted(each for each in path.iterdir() if is_image(each))
         if not inside:
             raise UserError(f"{path}: the folder has no image; known are {', '.join(READERS)}")
         files += inside
@@ -185,7 +195,7 @@ def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
     for rank in range(1, strongest + 1):
         header += [f"prototype_{rank}", f"prototype_{rank}_class", f"prototype_{rank}_level"]
         header += [f"prototype_{rank}_similarity", f"prototype_{rank}_contribution"]
-    header += ["nearest_prototype", "nearest_similarity", "unlike_training"]
+    header += ["nearest_prototype", "nearest_similarity", "unlikeness", "unlike_training"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -197,6 +207,7 @@ def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
             row += [_number(entry["similarity"]), _number(entry["contribution"])]
         nearest, unlike = record["nearest"], record["unlike_training"]
         row += ["", ""] if nearest is None else [nearest["index"], _number(nearest["similarity"])]
+        row.append("" if unlike is None else _number(record["unlikeness"]))
         row.append("" if unlike is None else "yes" if unlike else "no")
         writer.writerow(row)
     return text.getvalue()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protopyramid.data.images import content_hash, read_image
+from protopyramid.data.images import file_hash
 from protopyramid.data.manifest import SPLITS, Manifest, Sample, read_manifest
 from protopyramid.errors import UserError
 
@@ -110,7 +110,7 @@ def split_samples(
 def hash_images(samples: Sequence[Sample]) -> list[str]:
     """The content hashes of the samples' images."""
     with ThreadPoolExecutor(WORKERS) as pool:
-        return list(pool.map(lambda sample: content_hash(read_image(sample.image)), samples))
+        return list(pool.map(lambda sample: file_hash(sample.image), samples))
 
 
 def find_leaks(

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from protopyramid.explain.drawing import (
     AGAINST,
@@ -27,11 +29,13 @@ from protopyramid.explain.drawing import (
     add_crop,
     bar,
     draw_box,
+    draw_mask,
     new_figure,
     percent,
     roomy,
     rule,
     shortened,
+    shortened_path,
     show,
     show_heat,
     signed,
@@ -39,6 +43,7 @@ from protopyramid.explain.drawing import (
 )
 
 LEVEL_WORDS = {2: "finest", 3: "fine", 4: "coarse", 5: "coarsest"}
+UNLIKE = "Caution: this image is unlike the training images"
 MOST_CLASSES = 6  # more do not fit; the most probable are shown
 COLUMNS = (
     ("a", "Your image", "box: the part meant"),
@@ -49,7 +54,7 @@ COLUMNS = (
     ("f", "What it adds", ""),
 )
 WIDTH, MARGIN, LABEL, PANEL, GAP, SUM = 14.6, 0.3, 1.75, 1.85, 0.1, 2.55
-HEADER, HEADS, ROW, FOOTER = 1.85, 0.62, 1.97, 2.05
+HEADER, HEADS, ROW, FOOTER = 1.85, 0.62, 1.97, 2.2
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,8 @@ class CaseView:
     """Everything that the figure shows. `others`: number of prototypes without a row.
 
     `shown_sums` and `other_sums`: what prototypes with and without a row add to each class's score.
+    `mask` (S, S), where given, is the annotation of the image; `unlike`: whether the image is unlike the
+    training data.
     """
 
     image_name: str
@@ -86,15 +93,16 @@ class CaseView:
     others: int
     shown_sums: Mapping[str, float]
     other_sums: Mapping[str, float]
+    mask: NDArray[Any] | None = None
+    unlike: bool = False
 
 
 def case_figure(view: CaseView, colour_map: str = COLOUR_MAP) -> Figure:
     """Draw the case-based explanation of one image."""
     classes = top_classes(view.probabilities)
-    footer = FOOTER if view.rows else 1.6
-    figure = new_figure(WIDTH, HEADER + HEADS + ROW * len(view.rows) + footer)
-    draw_header(figure, view.image_name, view.predicted, view.logits, view.probabilities)
-    _column_heads(figure, view.predicted)
+    figure = new_figure(WIDTH, HEADER + HEADS + ROW * len(view.rows) + FOOTER)
+    draw_header(figure, view)
+    _column_heads(figure, view, colour_map)
     largest = max((abs(row.contribution) for row in view.rows), default=1.0) or 1.0
     for number, row in enumerate(view.rows):
         _draw_row(figure, HEADER + HEADS + ROW * number, view, row, largest, colour_map)
@@ -102,7 +110,7 @@ def case_figure(view: CaseView, colour_map: str = COLOUR_MAP) -> Figure:
     rule(figure, MARGIN, WIDTH - MARGIN, bottom + 0.02, MUTED)
     _draw_sum(figure, bottom + 0.18, view)
     _draw_table(figure, bottom + 0.18, view, classes)
-    _draw_note(figure, bottom + footer - 0.28, colour_map)
+    _draw_note(figure, bottom + FOOTER - 0.5, colour_map)
     return figure
 
 
@@ -113,20 +121,33 @@ def top_classes(probabilities: Mapping[str, float], most: int = MOST_CLASSES) ->
     return sorted(probabilities, key=lambda name: -probabilities[name])[:most]
 
 
-def draw_header(
-    figure: Figure,
-    image_name: str,
-    predicted: str,
-    logits: Mapping[str, float],
-    probabilities: Mapping[str, float],
-) -> None:
+class Said(Protocol):
+    """What the header of a figure shows: what the model says of an image."""
+
+    @property
+    def image_name(self) -> str: ...
+    @property
+    def predicted(self) -> str: ...
+    @property
+    def logits(self) -> Mapping[str, float]: ...
+    @property
+    def probabilities(self) -> Mapping[str, float]: ...
+    @property
+    def unlike(self) -> bool: ...
+
+
+def draw_header(figure: Figure, view: Said) -> None:
     """The predicted class in large letters, and a bar for each class."""
-    share = probabilities[predicted]
-    write(figure, MARGIN, 0.3, "The model says", fontsize=13, color=MUTED)
-    write(figure, MARGIN, 0.52, shortened(predicted, 26), fontsize=27, fontweight="bold")
-    write(figure, MARGIN, 1.05, f"probability {percent(share)}", fontsize=13)
-    write(figure, MARGIN, 1.36, f"image: {shortened(image_name, 60)}", fontsize=10.5, color=MUTED)
-    _class_bars(figure, predicted, logits, probabilities)
+    share = view.probabilities[view.predicted]
+    write(figure, MARGIN, 0.26, "The model says", fontsize=13, color=MUTED)
+    write(figure, MARGIN, 0.48, shortened(view.predicted, 26), fontsize=27, fontweight="bold")
+    write(figure, MARGIN, 1.01, f"probability {percent(share)}", fontsize=13)
+    name = f"image: {shortened_path(view.image_name)}"
+    write(figure, MARGIN, 1.29, name, fontsize=10.5, color=MUTED)
+    if view.unlike:
+        style = {"fontsize": 11.5, "fontweight": "bold", "color": AGAINST}
+        write(figure, MARGIN, 1.5, UNLIKE, **style)
+    _class_bars(figure, view.predicted, view.logits, view.probabilities)
 
 
 def _class_bars(
@@ -154,12 +175,16 @@ def _panel_left(number: int) -> float:
     return MARGIN + LABEL + (PANEL + GAP) * number
 
 
-def _column_heads(figure: Figure, predicted: str) -> None:
+def _column_heads(figure: Figure, view: CaseView, colour_map: str) -> None:
     rule(figure, MARGIN, WIDTH - MARGIN, HEADER - 0.1, MUTED)
+    other = {"f": f"to the score of {shortened(view.predicted, 18)}"}
+    if colour_map == JET:
+        other["b"] = "red: most alike"
+    if view.mask is not None:
+        other["a"] = "dashed: annotation"
     for number, (letter, title, below) in enumerate(COLUMNS):
         x = _panel_left(number) + (0.18 if letter == "f" else 0.0)
-        if letter == "f":
-            below = f"to the score of {shortened(predicted, 18)}"
+        below = other.get(letter, below)
         write(figure, x, HEADER + 0.04, letter, fontsize=12, fontweight="bold")
         write(figure, x + 0.17, HEADER + 0.04, title, fontsize=12, fontweight="bold")
         write(figure, x, HEADER + 0.28, below, fontsize=10, color=MUTED)
@@ -171,6 +196,8 @@ def _draw_row(
     _row_label(figure, top, row)
     axes = {n: add_axes(figure, _panel_left(n), top, PANEL, PANEL) for n in (0, 1, 3, 4)}
     show(axes[0], view.image)
+    if view.mask is not None:
+        draw_mask(axes[0], view.mask)
     draw_box(axes[0], row.box)
     show_heat(axes[1], view.image, row.activation, colour_map)
     add_crop(figure, _panel_left(2), top, PANEL, row.case_image, roomy(row.case_box))
@@ -282,9 +309,10 @@ def _draw_table(figure: Figure, top: float, view: CaseView, classes: Sequence[st
 
 
 def _draw_note(figure: Figure, top: float, colour_map: str) -> None:
-    heat = "Colours" if colour_map == JET else "Bright colours"
+    heat = "Red" if colour_map == JET else "Bright colours"
     text = (
-        f"{heat} and the white line show the strongest 5 % of each map, scaled to itself; the yellow box "
-        "encloses it. Numbers are rounded. For research only, not a medical device."
+        f"{heat} and the white line: the strongest 5 % of each map, scaled to itself; yellow box: the part "
+        "of it with the peak.\nHow far a class score is ahead of the others makes its probability. Numbers "
+        "are rounded. For research only, not a medical device."
     )
-    write(figure, MARGIN, top, text, fontsize=9.5, color=MUTED)
+    write(figure, MARGIN, top, text, fontsize=9.5, color=MUTED, linespacing=1.4)

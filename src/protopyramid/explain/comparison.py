@@ -30,7 +30,7 @@ from protopyramid.run import Run
 IMAGES = 6  # rows of the comparison figure
 TEASER = 3
 TITLE = "Where each method looks"
-NOTE = "dashed: annotation; white line: strongest 5 % of the map; below: what the model says"
+NOTE = "dashed: annotation; white line: strongest 5 % of the map; below: what the model says, ✕ where wrong"
 
 
 def write_comparison(
@@ -92,9 +92,11 @@ def run_panels(run: Run, sample: Sample, methods: Mapping[str, Saliency]) -> lis
     """What a run shows of an image: one panel, or one a saliency method for a black box."""
     prepared = prepare_sample(sample, run.config.data)
     explanation = explain_prepared(run, prepared.image, sample.name)
+    said = explanation.predicted
+    said = said if said == sample.label else f"✕ {said}"
     if explanation.prototypes:
         part = leading(explanation)
-        caption = f"{explanation.predicted}, level {part.level}"
+        caption = f"{said}, level {part.level}"
         activation = explanation.activation(part.index)
         return [Panel(explanation.picture, activation, None, _mask(prepared), caption)]
     target = torch.tensor([run.config.data.classes.index(explanation.predicted)])
@@ -105,7 +107,7 @@ def run_panels(run: Run, sample: Sample, methods: Mapping[str, Saliency]) -> lis
             method(run.model, ready, target)[0].cpu().numpy(),
             None,
             _mask(prepared),
-            explanation.predicted,
+            said,
         )
         for method in methods.values()
     ]

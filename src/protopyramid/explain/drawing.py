@@ -35,6 +35,7 @@ FOR, AGAINST = "#0072b2", "#d55e00"  # Okabe and Ito's blue and vermilion
 BOX, HALO, OUTLINE = "#ffd400", "#000000", "#ffffff"
 FADE_FROM, HEAT_STRENGTH, IMAGE_UNDER_HEAT = 0.35, 0.8, 0.8
 JET_SHARE, JET_IMAGE_SHARE = 0.3, 0.5  # ProtoPNet's and IAIA-BL's overlay
+LEAST_PART = 0.18  # side of the part that is shown of an image
 DPI = 150
 SUFFIXES = (".png", ".pdf", ".svg")
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
@@ -218,7 +219,29 @@ def draw_mask(ax: Axes, mask: NDArray[Any], colour: str = "#00c8ff") -> None:
     edged = np.pad(mask.astype(np.float32), 1)
     height, width = mask.shape
     x, y = (np.arange(width + 2) - 0.5) / width, (np.arange(height + 2) - 0.5) / height
-    ax.contour(x, y, edged, levels=[0.5], colors=colour, linewidths=1.0, linestyles="--")
+    # Dashes on a dark line are seen on light and dark tissue, also in grey.
+    ax.contour(x, y, edged, levels=[0.5], colors=HALO, linewidths=1.9, alpha=0.75)
+    ax.contour(x, y, edged, levels=[0.5], colors=colour, linewidths=1.2, linestyles="--")
+
+
+def peak_box(activation: Picture) -> tuple[float, float, float, float]:
+    """The box around the part of the strongest 5 % that holds the peak, as fractions x0, y0, x1, y1.
+
+    Where the strongest 5 % are several places, a box around them all would show mostly what lies
+    between. It is wide enough to recognise something; that of a constant map is the image.
+    """
+    height, width = activation.shape
+    region = activation >= np.quantile(activation, PERCENTILE)
+    part = np.zeros_like(region)
+    part[np.unravel_index(int(np.argmax(activation)), activation.shape)] = True
+    size = 0
+    while size < (size := int(part.sum())):
+        wide = np.pad(part, 1)
+        near = (wide[y : y + height, x : x + width] for y in range(3) for x in range(3))
+        part = region & np.logical_or.reduce(list(near))
+    rows, columns = np.flatnonzero(part.any(1)), np.flatnonzero(part.any(0))
+    edges = columns[0] / width, rows[0] / height, (columns[-1] + 1) / width, (rows[-1] + 1) / height
+    return roomy([float(edge) for edge in edges], LEAST_PART)
 
 
 def roomy(box: Box, least: float = 0.1) -> tuple[float, float, float, float]:
@@ -244,6 +267,15 @@ def shortened(text: str, length: int = 22) -> str:
     """
     text = " ".join(text.split())
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def shortened_path(text: str, length: int = 60) -> str:
+    """A path cut at its beginning: its end tells which file it is.
+
+    >>> shortened_path("a/long/way/to/x.png", 9)
+    '…to/x.png'
+    """
+    return text if len(text) <= length else f"…{text[-(length - 1) :]}"
 
 
 def signed(value: float) -> str:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from protopyramid.data.images import prepare, read_image
 from protopyramid.errors import UserError
+from protopyramid.evaluation.nearness import limits_for, numbers_of
 from protopyramid.explain.cases import (
     Picture,
     layer_of,
@@ -82,7 +83,8 @@ class Explanation:
     """Why the model says what it says of one image.
 
     `logits` are the sums of the contributions of all prototypes (of a black box: the model's own).
-    `picture` is the image as the model saw it, (S, S) or (S, S, 3) in [0, 1].
+    `picture` is the image as the model saw it, (S, S) or (S, S, 3) in [0, 1]. `unlike_training`: whether
+    it is unlike the training data; None when the run cannot tell (no thresholds.json).
     """
 
     image: str
@@ -93,6 +95,7 @@ class Explanation:
     picture: Picture = field(repr=False)
     run: Run = field(repr=False)
     evidence: Evidence = field(repr=False)
+    unlike_training: bool | None = None
 
     def strongest(self, top: int = TOP, class_name: str | None = None) -> list[PrototypePart]:
         """The prototypes that matter most for a class (the predicted one), those for it first."""
@@ -115,8 +118,13 @@ class Explanation:
             "prototypes": [part.to_json() for part in self.prototypes],
         }
 
-    def figure(self, top: int = TOP, colour_map: str = COLOUR_MAP) -> Figure:
-        """The figure: case-based, or Grad-CAM and a plain word where the model has no prototypes."""
+    def figure(
+        self, top: int = TOP, colour_map: str = COLOUR_MAP, mask: NDArray[Any] | None = None
+    ) -> Figure:
+        """The figure: case-based, or Grad-CAM and a plain word where the model has no prototypes.
+
+        `mask` (S, S), the annotation of the image, is outlined where it is given.
+        """
         from protopyramid.explain.drawing import check_colour_map
         from protopyramid.explain.views import black_box_view, case_view
 
@@ -124,10 +132,10 @@ class Explanation:
         if not self.prototypes:
             from protopyramid.explain.figures import black_box_figure
 
-            return black_box_figure(black_box_view(self), colour_map)
+            return black_box_figure(black_box_view(self, mask), colour_map)
         from protopyramid.explain.case_figure import case_figure
 
-        return case_figure(case_view(self, top), colour_map)
+        return case_figure(case_view(self, top, mask), colour_map)
 
     def save(self, path: str | Path, top: int = TOP, colour_map: str = COLOUR_MAP) -> Path:
         """Write the explanation as the suffix says: .png, .pdf or .svg (figure), or .json."""
@@ -175,7 +183,7 @@ def explain_file(run: Run, image: str | Path, name: str | None = None) -> Explan
     path = Path(image)
     if not path.is_file():
         raise UserError(f"{path}: no such image file")
-    return explain_array(run, read_image(path), name or path.name)
+    return explain_array(run, read_image(path, run.config.data.dicom), name or path.name)
 
 
 def explain_array(run: Run, image: NDArray[np.float32], name: str = "image") -> Explanation:
@@ -201,8 +209,10 @@ def explain_prepared(run: Run, image: Tensor, name: str = "image") -> Explanatio
         logits = dict(zip(classes, evidence.logits[0].double().tolist(), strict=True))
     probabilities = softmax(logits)
     predicted = max(logits, key=lambda name: logits[name])
-    picture = to_picture(image)
-    return Explanation(name, predicted, logits, probabilities, parts, picture, run, evidence)
+    picture, unlike = to_picture(image), _unlike(run, image, evidence)
+    return Explanation(
+        name, predicted, logits, probabilities, parts, picture, run, evidence, unlike
+    )
 
 
 def softmax(logits: Mapping[str, float]) -> dict[str, float]:
@@ -248,6 +258,15 @@ def _boxes(run: Run, evidence: Evidence) -> list[Box]:
             activation = activation_maps(similarity[None, None], size, size)[0, 0]
             boxes.append(region_box(strongest_region(activation)))
     return boxes
+
+
+def _unlike(run: Run, image: Tensor, evidence: Evidence) -> bool | None:
+    """Whether an image (C, S, S) is unlike the training data; None where the run cannot tell."""
+    limits = limits_for(run)
+    if limits is None:
+        return None
+    numbers = numbers_of(image[None], evidence.scores, evidence.closeness)
+    return bool(limits.unlikeness(numbers)[0] > 1)
 
 
 def _on_cpu(evidence: Evidence) -> Evidence:

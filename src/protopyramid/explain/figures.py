@@ -52,7 +52,7 @@ LINES = (
 
 @dataclass(frozen=True)
 class BlackBoxView:
-    """What is shown of a model without prototypes; saliency (S, S)."""
+    """What is shown of a model without prototypes; saliency (S, S), mask (S, S) where there is one."""
 
     image_name: str
     image: Picture
@@ -60,16 +60,22 @@ class BlackBoxView:
     logits: Mapping[str, float]
     probabilities: Mapping[str, float]
     saliency: Picture
+    mask: NDArray[Any] | None = None
+    unlike: bool = False
 
 
 def black_box_figure(view: BlackBoxView, colour_map: str = COLOUR_MAP) -> Figure:
     """Scores, image and Grad-CAM, and what this cannot tell."""
     figure = new_figure(14.6, 6.4)
-    draw_header(figure, view.image_name, view.predicted, view.logits, view.probabilities)
+    draw_header(figure, view)
     rule(figure, 0.3, 14.3, 1.85, MUTED)
-    for x, title in ((0.3, "Your image"), (4.3, f"Grad-CAM for {shortened(view.predicted)}")):
+    first = "Your image" if view.mask is None else "Your image, dashed: annotation"
+    for x, title in ((0.3, first), (4.3, f"Grad-CAM for {shortened(view.predicted)}")):
         write(figure, x, 2.0, title, fontsize=12, fontweight="bold")
-    show(add_axes(figure, 0.3, 2.3, 3.8, 3.8), view.image)
+    ax = add_axes(figure, 0.3, 2.3, 3.8, 3.8)
+    show(ax, view.image)
+    if view.mask is not None:
+        draw_mask(ax, view.mask)
     show_heat(add_axes(figure, 4.3, 2.3, 3.8, 3.8), view.image, view.saliency, colour_map)
     write(figure, 8.5, 2.3, "No cases behind this answer", fontsize=15, fontweight="bold")
     note = (
@@ -98,7 +104,10 @@ class GalleryItem:
 def gallery_figure(
     items: Sequence[GalleryItem], classes: Sequence[str], title: str, colour_map: str = COLOUR_MAP
 ) -> Figure:
-    """Prototypes by class (down) and level (across): source image with box, and self-activation."""
+    """Prototypes by class (down) and level (across): source image with box, and self-activation.
+
+    A single class is not named again: the title does.
+    """
     levels = sorted({item.level for item in items}) or [5]
     groups = {
         (name, level): [i for i in items if i.class_name == name and i.level == level]
@@ -107,7 +116,8 @@ def gallery_figure(
     }
     heights = {name: max(len(groups[name, level]) for level in levels) for name in classes}
     shown = [name for name in classes if heights[name]]
-    tile, gap, left, top, space = 1.15, 0.05, 0.3, 1.25, 0.5
+    tile, gap, left, top = 1.15, 0.05, 0.3, 1.25
+    space = 0.5 if len(classes) > 1 else 0.0
     block = 2 * tile + gap + 0.25
     height = top + sum(heights[n] * (tile + gap) + space for n in shown) + 0.35
     figure = new_figure(max(left + len(levels) * block + 0.2, 7.0), max(height, 2.2))
@@ -120,12 +130,12 @@ def gallery_figure(
         )
     y = top
     for name in shown:
-        write(
-            figure, left, y + 0.12, shortened(name, 40), fontsize=13, fontweight="bold", color=FOR
-        )
+        if space:
+            style = {"fontsize": 13, "fontweight": "bold", "color": FOR}
+            write(figure, left, y + 0.12, shortened(name, 40), **style)
         for column, level in enumerate(levels):
             for row, item in enumerate(groups[name, level]):
-                corner = (left + column * block, y + 0.42 + row * (tile + gap))
+                corner = (left + column * block, y + 0.84 * space + row * (tile + gap))
                 _draw_pair(figure, corner, tile, gap, item, colour_map)
         y += heights[name] * (tile + gap) + space
     return figure

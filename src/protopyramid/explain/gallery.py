@@ -8,7 +8,7 @@ from pathlib import Path
 
 from protopyramid.data.images import prepare_sample
 from protopyramid.explain.cases import case_book, layer_of, to_picture
-from protopyramid.explain.drawing import COLOUR_MAP, save_figure
+from protopyramid.explain.drawing import COLOUR_MAP, peak_box, save_figure
 from protopyramid.explain.figures import (
     GalleryItem,
     NeighbourRow,
@@ -34,7 +34,7 @@ def gallery_items(run: Run) -> list[GalleryItem]:
             level=case.record.level,
             image=case.image,
             activation=case.activation,
-            box=case.record.box,
+            box=peak_box(case.activation),
         )
         for index, case in cases.items()
     ]

@@ -28,7 +28,7 @@ reader should look at every explanation: a wrong case behind a right answer is a
 
 LIMITS = """\
 - It knows the classes above and no others, and gives one of them to any image, also to one unlike all
-  that it has seen.
+  that it has seen. `predict` and `explain` flag some such images, and about 5 % of ordinary ones.
 - Figures hold for data like those of training: another scanner, population or way to crop is another task.
 - Prototypes show which known case a part resembles. They do not show cause, nor malignancy.
 - The paper reports that prototypes of indistinct margins often activate outside the lesion; check
@@ -36,7 +36,7 @@ LIMITS = """\
 
 BLACK_BOX_LIMITS = """\
 - It knows the classes above and no others, and gives one of them to any image, also to one unlike all
-  that it has seen.
+  that it has seen. `predict` and `explain` flag some such images, and about 5 % of ordinary ones.
 - Figures hold for data like those of training: another scanner, population or way to crop is another task.
 - It is a black box: heat maps (Grad-CAM) show where its score reacts, not why."""
 

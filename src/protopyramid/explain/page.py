@@ -52,9 +52,13 @@ code { font: .9em ui-monospace, "DejaVu Sans Mono", monospace; background: var(-
   padding: .1em .3em; border-radius: 3px; }
 footer { margin-top: 3rem; color: var(--muted); font-size: .88rem; border-top: 1px solid var(--line);
   padding-top: 1rem; }
+/* Printed sideways: the letters in the pictures stay large enough, and each picture fits on a page. */
+@page { size: landscape; margin: 10mm 12mm; }
 @media print { main { max-width: none; padding: 0; } body { font-size: 11pt; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-  h2, h3 { break-after: avoid; } figure, table, .card { break-inside: avoid; } }
+  h2 { margin-top: 1.2rem; } h2, h3 { break-after: avoid; } .scroll { overflow: visible; }
+  figure, table, .card, .note { break-inside: avoid; }
+  figure img { max-height: 160mm; width: auto; } p { orphans: 3; widows: 3; } }
 """
 
 

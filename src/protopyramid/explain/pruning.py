@@ -17,6 +17,7 @@ from protopyramid.config.schema import Config
 from protopyramid.data.manifest import Sample
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
+from protopyramid.evaluation.nearness import validation_limits, write_limits
 from protopyramid.explain.cases import layer_of
 from protopyramid.model.head import first_weights
 from protopyramid.model.inference import evidence_batches
@@ -63,6 +64,10 @@ def prune(
         "validation": None if after is None else asdict(after),
     }
     _log(folder, run, record)
+    if validation:
+        store = ImageStore(validation, run.config.data)
+        size = run.config.train.eval_batch_size
+        write_limits(folder, validation_limits(model, store, size))
     # The model last: where it is, all else is.
     folder.write_tensors("model.safetensors", model.state_dict())
     return Pruned(load_run(out), tuple(gone), before, after)

@@ -9,9 +9,11 @@ from typing import Any
 
 from protopyramid import __version__
 from protopyramid.config.schema import MARGIN_CLASSES
+from protopyramid.data.images import prepare_sample
 from protopyramid.data.manifest import Sample
 from protopyramid.explain import page
-from protopyramid.explain.explanation import explain_file
+from protopyramid.explain.drawing import COLOUR_MAP
+from protopyramid.explain.explanation import explain_prepared
 from protopyramid.explain.figures import Curve, Plot, curves_figure, gallery_figure
 from protopyramid.explain.gallery import gallery_items
 from protopyramid.explain.page import Cell, Html
@@ -29,7 +31,10 @@ Results = Mapping[str, Any]
 
 
 def write_report(
-    run: Run, evaluation: Results | None = None, samples: Sequence[Sample] | None = None
+    run: Run,
+    evaluation: Results | None = None,
+    samples: Sequence[Sample] | None = None,
+    colour_map: str = COLOUR_MAP,
 ) -> Path:
     """Write report.html into the run folder and return its path.
 
@@ -43,8 +48,8 @@ def write_report(
         _data(run, facts),
         _results(run, results),
         _looking(run, results),
-        _cases(run, samples),
-        _prototypes(run),
+        _cases(run, samples, colour_map),
+        _prototypes(run, colour_map),
         _training(run),
         _closing(run),
     ]
@@ -72,7 +77,11 @@ def summary(run: Run) -> str:
     """What this model is, in two sentences."""
     classes = run.config.data.classes
     what = "mammogram patches by the margin of the mass" if margins(run) else "images"
-    names = ", ".join(classes[:-1]) + f" or {classes[-1]}"
+    negative = run.config.data.negative_class
+    called = [
+        f"{name} (no mass)" if margins(run) and name == negative else name for name in classes
+    ]
+    names = ", ".join(called[:-1]) + f" or {called[-1]}"
     if not run.prototypes:
         return (
             f"This model sorts {what} into {names} with an ordinary neural network ({run.config.system}). "
@@ -129,12 +138,17 @@ def _opening(run: Run, results: Results | None, facts: Mapping[str, Any]) -> str
         items.append((str(sum(counts.values())), "training images"))
     return (
         f"<header><h1>{page.html_of(run.name)}</h1>"
-        + page.paragraph(f"{run.config.system}, {run.config.data.image_size} px", "muted")
+        + page.paragraph(_subtitle(run), "muted")
         + page.paragraph(summary(run))
         + page.cards(items)
         + page.paragraph("For research only. Not a medical device.", "note warn")
         + "</header>"
     )
+
+
+def _subtitle(run: Run) -> str:
+    size = run.config.data.image_size
+    return f"Report of a trained model: {run.config.system}, images of {size} × {size} pixels"
 
 
 def _data(run: Run, facts: Mapping[str, Any]) -> str:
@@ -241,47 +255,55 @@ def _looking(run: Run, results: Results | None) -> str:
     return page.section("Where it looks", page.paragraph(words), page.table(header, rows))
 
 
-def _cases(run: Run, samples: Sequence[Sample] | None) -> str:
+def _cases(run: Run, samples: Sequence[Sample] | None, colour_map: str) -> str:
     if not samples:
         return ""
     best, worst = best_and_worst(rank(run, samples), CASES)
     words = (
-        "Right answers come before wrong ones; then the probability of the true class counts, times the "
-        "share of the strongest prototypes' regions inside the annotation: right for the right reason."
+        "The best are right for the right reason: a high probability of the true class, and prototypes that "
+        "look at the annotated part. The worst are wrong, or right by looking elsewhere."
         if any(each.inside is not None for each in best)
-        else "Right answers come before wrong ones; then the probability of the true class counts."
+        else "The best have the highest probability of the true class, the worst the lowest."
     )
     parts = [page.paragraph(words)]
     for title, chosen in (("Best explained", best), ("Worst explained", worst)):
         if chosen:
             parts.append(f"<h3>{title}</h3>")
-            parts += [_case(run, each) for each in chosen]
+            parts += [_case(run, each, colour_map) for each in chosen]
     return page.section("Explained test cases", *parts)
 
 
-def _case(run: Run, each: Ranked) -> str:
-    explanation = explain_file(run, each.sample.image, each.sample.name)
+def _case(run: Run, each: Ranked, colour_map: str) -> str:
+    prepared = prepare_sample(each.sample, run.config.data)
+    mask = None if prepared.mask is None else prepared.mask.numpy()
+    explanation = explain_prepared(run, prepared.image, each.sample.name)
     right = "rightly" if each.predicted == each.sample.label else "wrongly"
     inside = (
         "" if each.inside is None else f"; {each.inside:.0%} of its regions inside the annotation"
     )
     caption = f"True class {each.sample.label}, {right} called {each.predicted}{inside}."
-    return page.picture(explanation.figure(ROWS), f"explanation of {each.sample.name}", caption)
+    figure = explanation.figure(ROWS, colour_map, mask)
+    return page.picture(figure, f"explanation of {each.sample.name}", caption)
 
 
-def _prototypes(run: Run) -> str:
+def _prototypes(run: Run, colour_map: str) -> str:
     if not run.prototypes:
         return ""
-    figure = gallery_figure(
-        gallery_items(run), run.config.data.classes, "Prototypes by class and level"
-    )
+    items = gallery_items(run)
+    # A picture for each class: each fits on a printed page.
+    pictures = [
+        page.picture(
+            gallery_figure(items, [name], f"Prototypes of {name}", colour_map),
+            f"prototypes of {name} by level",
+        )
+        for name in run.config.data.classes
+        if any(item.class_name == name for item in items)
+    ]
     words = (
         "Every prototype is a part of one training image. Level 2 sees fine detail such as an edge or a "
         "spicule, level 5 a large part of the lesion."
     )
-    return page.section(
-        "Prototypes", page.paragraph(words), page.picture(figure, "prototypes by class and level")
-    )
+    return page.section("Prototypes", page.paragraph(words), *pictures)
 
 
 def training_plots(records: Sequence[Mapping[str, Any]]) -> list[Plot]:

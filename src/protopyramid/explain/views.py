@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from protopyramid.explain.case_figure import CaseRow, CaseView
 from protopyramid.explain.cases import Case, case_book, from_picture
+from protopyramid.explain.drawing import peak_box
 from protopyramid.explain.explanation import Explanation, PrototypePart
 from protopyramid.explain.figures import BlackBoxView
 from protopyramid.explain.saliency import grad_cam
 from protopyramid.model.inference import device_of, model_input
 
 
-def case_view(explanation: Explanation, top: int) -> CaseView:
+def case_view(explanation: Explanation, top: int, mask: NDArray[Any] | None = None) -> CaseView:
     """The strongest prototypes as rows, and what the others add."""
     run = explanation.run
     parts = explanation.strongest(top)
@@ -32,10 +35,12 @@ def case_view(explanation: Explanation, top: int) -> CaseView:
         others=len(others),
         shown_sums=_sums(parts, explanation),
         other_sums=_sums(others, explanation),
+        mask=mask,
+        unlike=bool(explanation.unlike_training),
     )
 
 
-def black_box_view(explanation: Explanation) -> BlackBoxView:
+def black_box_view(explanation: Explanation, mask: NDArray[Any] | None = None) -> BlackBoxView:
     """Grad-CAM of the predicted class, for a model without prototypes."""
     run = explanation.run
     target = torch.tensor([run.config.data.classes.index(explanation.predicted)])
@@ -49,20 +54,23 @@ def black_box_view(explanation: Explanation) -> BlackBoxView:
         logits=explanation.logits,
         probabilities=explanation.probabilities,
         saliency=grad_cam(run.model, images, target)[0].cpu().numpy(),
+        mask=mask,
+        unlike=bool(explanation.unlike_training),
     )
 
 
 def _row(explanation: Explanation, part: PrototypePart, case: Case) -> CaseRow:
+    activation = explanation.activation(part.index)
     return CaseRow(
         index=part.index,
         class_name=part.class_name,
         level=part.level,
-        activation=explanation.activation(part.index),
-        box=part.box,
+        activation=activation,
+        box=peak_box(activation),
         case_name=case.record.image,
         case_image=case.image,
         case_activation=case.activation,
-        case_box=case.record.box,
+        case_box=peak_box(case.activation),
         similarity=part.similarity,
         weight=part.weights[explanation.predicted],
         contribution=part.contributions[explanation.predicted],

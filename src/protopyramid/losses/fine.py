@@ -17,6 +17,7 @@ from protopyramid.losses.stencil import quadratic_forms, safe_sqrt, stencils
 
 # Root mean square below which a map counts as not active: its share is faded out, not divided by zero.
 SMALL_ACTIVATION = 0.01
+CHUNK = 8  # masks that are made into stencils at a time
 
 
 def outside_of(masks: Tensor) -> Tensor:
@@ -96,7 +97,6 @@ class MaskStencils:
         """masks (B, H, W), 1 inside the annotation."""
         self.masks = masks
         self._made: dict[tuple[int, int, torch.dtype], Tensor] = {}
-        self._beyond: dict[torch.dtype, Tensor] = {}
 
     def like(self, maps: Tensor) -> Tensor:
         """Stencils of (1 - m)^2, m (1 - m) and m^2, m = 1 outside, for maps (B, m, h, w): (B, 3, 4, h, w).
@@ -115,17 +115,25 @@ class MaskStencils:
         return not masks.is_floating_point() or bool(((masks == 0) | (masks == 1)).all())
 
     def _make(self, height: int, width: int, dtype: torch.dtype) -> Tensor:
-        if dtype not in self._beyond:
-            self._beyond[dtype] = outside_of(self.masks.to(dtype))
-        beyond = self._beyond[dtype]
-        ones = stencils(torch.ones_like(beyond[:1]), height, width)
-        linear = stencils(beyond, height, width)
+        """A few images at a time: masks as numbers of this type take more memory than the stencils."""
+        ones = stencils(torch.ones_like(self.masks[:1], dtype=dtype), height, width)
+        kinds = 2 if self.binary else 3
+        made = ones.new_empty(len(self.masks), kinds, 4, height, width)
+        for masks, part in zip(
+            torch.split(self.masks, CHUNK), torch.split(made, CHUNK), strict=True
+        ):
+            self._fill(part, outside_of(masks.to(dtype)), ones)
+        return made
+
+    def _fill(self, made: Tensor, beyond: Tensor, ones: Tensor) -> None:
         # Differences are taken between stencils, cell by cell: between whole forms, a large activation
         # on one side of the outline would drown a small one on the other.
+        linear = stencils(beyond, *made.shape[-2:])
         if self.binary:
-            return torch.stack([ones - linear, linear], dim=1)
-        square = stencils(beyond.square(), height, width)
-        return torch.stack([ones - 2.0 * linear + square, linear - square, square], dim=1)
+            torch.stack([ones.expand_as(linear) - linear, linear], dim=1, out=made)
+            return
+        square = stencils(beyond.square(), *made.shape[-2:])
+        torch.stack([ones - 2.0 * linear + square, linear - square, square], dim=1, out=made)
 
 
 def mask_forms(maps: Tensor, masks: Tensor | MaskStencils) -> Tensor:

@@ -71,26 +71,32 @@ class QuadraticForms(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, maps: Tensor, stencil: Tensor) -> Tensor:
         ctx.save_for_backward(maps, stencil)
-        right, below = maps[..., :-1] * maps[..., 1:], maps[..., :-1, :] * maps[..., 1:, :]
-        crossed = maps[..., :-1, :-1] * maps[..., 1:, 1:] + maps[..., :-1, 1:] * maps[..., 1:, :-1]
         same, east, south, diagonal = stencil.unbind(2)
-        forms = _pair(maps.square(), same) + 2.0 * _pair(right, east[..., :-1])
-        forms += 2.0 * _pair(below, south[..., :-1, :])
-        return forms + 2.0 * _pair(crossed, diagonal[..., :-1, :-1])
+        # One product at a time: each is as large as the maps.
+        forms = _pair(maps[..., :-1] * maps[..., 1:], east[..., :-1])
+        forms += _pair(maps[..., :-1, :] * maps[..., 1:, :], south[..., :-1, :])
+        crossed = maps[..., :-1, :-1] * maps[..., 1:, 1:]
+        crossed.addcmul_(maps[..., :-1, 1:], maps[..., 1:, :-1])
+        forms += _pair(crossed, diagonal[..., :-1, :-1])
+        del crossed
+        return forms.mul_(2.0).add_(_pair(maps.square(), same))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
         maps, stencil = ctx.saved_tensors
-        # The gradient of s^T A s is 2 A s; the stencils are first summed with the incoming gradient.
-        combined = torch.einsum("bms,bsohw->obmhw", 2.0 * gradients[0], stencil)
-        same, east, south, diagonal = combined.unbind(0)
-        east, south = east[..., :-1], south[..., :-1, :]
-        diagonal = diagonal[..., :-1, :-1]
-        result = same.mul_(maps)
+        # The gradient of s^T A s is 2 A s; the stencils are first summed with the incoming gradient,
+        # one offset at a time: each sum is as large as the maps.
+        twice = 2.0 * gradients[0]
+        result = _combined(twice, stencil, 0).mul_(maps)
+        east = _combined(twice, stencil, 1)[..., :-1]
         result[..., :-1].addcmul_(east, maps[..., 1:])
         result[..., 1:].addcmul_(east, maps[..., :-1])
+        del east
+        south = _combined(twice, stencil, 2)[..., :-1, :]
         result[..., :-1, :].addcmul_(south, maps[..., 1:, :])
         result[..., 1:, :].addcmul_(south, maps[..., :-1, :])
+        del south
+        diagonal = _combined(twice, stencil, 3)[..., :-1, :-1]
         result[..., :-1, :-1].addcmul_(diagonal, maps[..., 1:, 1:])
         result[..., 1:, 1:].addcmul_(diagonal, maps[..., :-1, :-1])
         result[..., :-1, 1:].addcmul_(diagonal, maps[..., 1:, :-1])
@@ -116,6 +122,16 @@ def safe_sqrt(squares: Tensor) -> Tensor:
 def _pair(products: Tensor, stencil: Tensor) -> Tensor:
     """(B, m, h, w) with (B, S, h, w) -> (B, m, S), summed over cells."""
     return products.flatten(2) @ stencil.flatten(2).transpose(1, 2)
+
+
+def _combined(gradient: Tensor, stencil: Tensor, offset: int) -> Tensor:
+    """Stencils of one offset, summed with the gradient of each form.
+
+    gradient (B, m, S), stencil (B, S, 4, h, w) -> (B, m, h, w).
+    """
+    of_offset = stencil[:, :, offset]
+    summed: Tensor = gradient @ of_offset.flatten(2)
+    return summed.view(*summed.shape[:2], *of_offset.shape[-2:])
 
 
 @lru_cache(maxsize=64)

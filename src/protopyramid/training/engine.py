@@ -11,6 +11,7 @@ from protopyramid.config.schema import Config
 from protopyramid.data.manifest import Manifest
 from protopyramid.errors import UserError
 from protopyramid.run import RunFolder
+from protopyramid.training.allocator import keep_freed_memory
 from protopyramid.training.checkpoint import has_checkpoint
 from protopyramid.training.data_check import training_manifest
 from protopyramid.training.processes import first_does, start_fabric
@@ -33,6 +34,7 @@ def train_run(
     as it is. Raises `Stopped` after SIGTERM or SIGINT, with everything saved.
     """
     folder = RunFolder(out)
+    keep_freed_memory()
     fabric = start_fabric(devices, config.train.precision, accelerator)
     source = Path(backbone_from) if backbone_from else None
     with ExitStack() as held:

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -75,10 +76,13 @@ class FeatureCache:
 
     def read(self, rows: NDArray[np.int64]) -> tuple[dict[int, Tensor], Tensor, Tensor]:
         """Maps {block: (B, C, H, W)} in channels-last memory, masks (B, S, S) uint8, flags (B,)."""
-        maps = {
-            block: torch.from_numpy(stored[rows]).float().permute(0, 3, 1, 2)
-            for block, stored in self._maps.items()
-        }
+
+        def taken(stored: NDArray[np.floating]) -> Tensor:
+            return torch.from_numpy(stored[rows]).float().permute(0, 3, 1, 2)
+
+        # Copying waits for memory: as many maps at a time as the network may use threads.
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            maps = dict(zip(self._maps, pool.map(taken, self._maps.values()), strict=True))
         masks = np.unpackbits(self._masks[rows], axis=-1, count=self.layout.mask_size)
         return maps, torch.from_numpy(masks), torch.from_numpy(self._annotated[rows].astype(bool))
 

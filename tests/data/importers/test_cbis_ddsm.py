@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from protopyramid.cli.main import main
 from protopyramid.data.importers.base import Found, MaskFile, Options
 from protopyramid.data.importers.cbis_ddsm import find
 from protopyramid.data.importers.writer import Imported, write_dataset
@@ -266,7 +268,7 @@ def test_margins_become_labels(download: Download, options: Options, expected) -
     found = find(download.root, options)
     assert {int(crop.patient_id[2:]): crop.label for crop in found.crops} == expected
     assert len(found.crops) + len(found.skipped) == len(MARGINS)
-    assert bool(found.notes) == (options.mixed == "first")
+    assert any("mixed margins" in note for note in found.notes) == (options.mixed == "first")
     left_out = reasons(found)
     assert left_out["P_00008_LEFT_CC_1"] == "the margin is not known"
     if options == Options():
@@ -304,6 +306,16 @@ def test_what_is_missing_or_broken_is_listed(download: Download) -> None:
     assert len(read_manifest(result.manifest).samples) == 1
     with (result.manifest.parent / "skipped.csv").open(newline="") as file:
         found = [(row["item"], row["reason"]) for row in csv.DictReader(file)]
+    films = {item.split("/")[1]: reason for item, reason in found if "films.csv" in reason}
+    assert films == {
+        f"Mass-Training_{name}": f"film left out of films.csv: Mass-Training_{name}_1: {reason}"
+        for name, reason in (
+            ("P_00003_LEFT_CC", "its mask is not there"),
+            ("P_00004_LEFT_CC", "none of its files is a mask"),
+            ("P_00006_LEFT_CC", "its mask is not readable as DICOM"),
+        )
+    }
+    found = [(item, reason) for item, reason in found if "films.csv" not in reason]
     assert {item.rpartition(": ")[2]: reason for item, reason in found} == {
         "P_00002_LEFT_CC_1": "its film is not there",
         "P_00003_LEFT_CC_1": "its mask is not there",
@@ -411,3 +423,155 @@ def test_crops_of_one_name_in_both_splits_stay_apart(download: Download) -> None
     download.tables()
     names = [crop.name for crop in find(download.root, Options()).crops]
     assert len(names) == len(set(names)) == 2
+
+
+def test_a_name_in_the_place_of_a_character_set_is_not_quoted(
+    download: Download, caplog: pytest.LogCaptureFixture
+) -> None:
+    download.files(download.row())
+    download.tables()
+    (path,) = [each for each in download.root.rglob("*.dcm") if "_CC/" in each.as_posix()]
+    header = pydicom.dcmread(path)
+    header.SpecificCharacterSet = "ISO_IR 100"
+    header.save_as(path)
+    path.write_bytes(path.read_bytes().replace(b"ISO_IR 100", PLANTED.encode().ljust(10)))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert len(find(download.root, Options()).films) == 1
+    assert PLANTED not in " ".join([*(str(each.message) for each in said), caplog.text])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert pydicom.dcmread(path).Rows == HEIGHT
+    assert any(PLANTED in str(each.message) for each in said)  # what pydicom says by itself
+
+
+# --- the films with all lesions -------------------------------------------------------------------
+
+Rectangle = tuple[int, int, int, int]  # x0, y0, x1, y1
+HIGH, WIDE = 400, 300
+
+
+def breast(seed: int) -> np.ndarray:
+    """A film (400, 300) with tissue on most of it."""
+    values = np.zeros((HIGH, WIDE), np.uint16)
+    noise = np.random.default_rng(seed).integers(30000, 40000, (360, 260))
+    values[20:380, :260] = noise
+    return values
+
+
+def drawn(box: Rectangle, scale: int = 1) -> np.ndarray:
+    values = np.zeros((HIGH // scale, WIDE // scale), np.uint8)
+    x0, y0, x1, y1 = (edge // scale for edge in box)
+    values[y0:y1, x0:x1] = 255
+    return values
+
+
+def calcification(download: Download, patient: str) -> str:
+    """Add a row to the table of calcifications; the lesion's folder."""
+    case = f"Calc-Test_{patient}_LEFT_CC"
+    columns = [
+        {"mass shape": "calc type", "mass margins": "calc distribution"}.get(c, c) for c in COLUMNS
+    ]
+    row = [patient, "3", "LEFT", "CC", "1", "calcification", "PUNCTATE", "CLUSTERED", "4", "BENIGN"]
+    row += ["5", f"{case}/1/2/000000.dcm", f"{case}_1/3/4/000000.dcm", f"{case}_1/3/4/000001.dcm"]
+    path = download.root / "calc_case_description_test_set.csv"
+    with path.open("a", newline="") as file:
+        csv.writer(file).writerows([row] if file.tell() else [columns, row])
+    return f"{case}_1"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_negatives_of_an_import_touch_no_lesion_imported_or_not(
+    download: Download, tmp_path: Path
+) -> None:
+    imported_one, mixed = (20, 40, 50, 70), (10, 240, 130, 360)
+    small, calcified = (160, 40, 240, 100), (150, 220, 240, 300)
+    lesions = {"P_00001": [imported_one, mixed, small, calcified], "P_00002": [imported_one]}
+    one = breast(1)
+    download.files(download.row(), film=one, mask=drawn(imported_one))
+    download.files(
+        download.row(margins="CIRCUMSCRIBED-ILL_DEFINED", number="2"), film=one, mask=drawn(mixed)
+    )
+    download.files(download.row(margins="OBSCURED", number="3"), film=one, mask=drawn(small, 2))
+    download.files(calcification(download, "P_00001"), film=one, mask=drawn(calcified))
+    download.files(download.row("P_00002"), film=breast(2), mask=drawn(imported_one))
+    for number in ("1", "2"):  # the second lesion has no mask: the film is left out
+        given = {"mask": drawn(imported_one)} if number == "1" else {"mask": None, "crop": None}
+        case = download.row(
+            "P_00003", number=number, margins="SPICULATED" if number == "1" else "N/A"
+        )
+        download.files(case, film=breast(3), **given)
+    download.tables()
+    out = tmp_path / "out"
+    assert (
+        main(["data", "import", "cbis-ddsm", str(download.root), str(out), "--workers", "1"]) == 0
+    )
+    films = rows_of(out / "films.csv")
+    assert [row["patient_id"] for row in films] == ["P_00001"] * 4 + ["P_00002"]
+    assert {row["split"] for row in films} == {"train"}  # that of the masses
+    assert len({row["image"] for row in films}) == 2  # not once more for the calcifications
+    assert all((out / row["image"]).is_file() and ".." in row["image"] for row in films)
+    boxed = [row for row in films if not row["mask"]]
+    assert [
+        [float(row[f"lesion_{edge}"]) for edge in ("x0", "y0", "x1", "y1")] for row in boxed
+    ] == [list(small)]
+    (left_out,) = [row for row in rows_of(out / "skipped.csv") if "films.csv" in row["reason"]]
+    assert "P_00003_LEFT_CC/" in left_out["item"]
+    assert left_out["reason"].endswith("Mass-Training_P_00003_LEFT_CC_2: its mask is not there")
+
+    negatives = tmp_path / "negatives"
+    command = ["data", "negatives", str(out / "films.csv"), str(negatives), "--count", "14"]
+    command += ["--lesions", str(out / "manifest.csv"), "--workers", "1", "--gap", "0"]
+    assert main(command) == 0
+    squares = rows_of(negatives / "manifest.csv")
+    assert {row["patient_id"] for row in squares} == {"P_00001", "P_00002"}
+    for row in squares:
+        x0, y0, x1, y1 = (int(row[f"film_{edge}"]) for edge in ("x0", "y0", "x1", "y1"))
+        for left, top, right, bottom in lesions[row["patient_id"]]:
+            assert x1 <= left or x0 >= right or y1 <= top or y0 >= bottom
+
+
+def test_a_film_of_masses_without_the_mask_of_its_calcification_is_left_out(
+    download: Download,
+) -> None:
+    download.files(download.row())
+    calcification(download, "P_00001")  # in the table alone
+    download.tables()
+    found = find(download.root, Options())
+    assert len(found.crops) == 1 and not found.films
+    (left_out,) = found.films_left_out
+    assert "Calc-Test_P_00001_LEFT_CC_1: its mask is not there" in left_out.reason
+
+
+def test_films_of_masses_and_calcifications_that_differ_are_left_out(download: Download) -> None:
+    download.files(download.row())
+    download.files(calcification(download, "P_00001"), film=film(5))
+    download.files(calcification(download, "P_00002"), film=film(6))
+    download.tables()
+    found = find(download.root, Options())
+    assert [row.patient_id for row in found.films] == ["P_00002"]
+    assert found.films[0].split == "test"
+    assert "differ" in found.films_left_out[0].reason
+
+
+def test_a_row_that_tells_no_lesion_leaves_its_film_out(download: Download) -> None:
+    download.files(download.row())
+    download.row(number="")
+    download.row("", number="3")
+    download.tables()
+    found = find(download.root, Options())
+    assert len(found.crops) == 1 and not found.films
+    assert "no value in the column: abnormality id" in found.films_left_out[0].reason
+    assert any("1 row(s) name no lesion" in note for note in found.notes)
+
+
+def test_without_tables_of_calcifications_the_user_is_told(download: Download) -> None:
+    download.files(download.row())
+    download.tables()
+    assert any(
+        "no tables of calcifications" in note for note in find(download.root, Options()).notes
+    )

@@ -332,3 +332,27 @@ def test_the_command_writes_the_pixels_of_a_mask_with_a_hole(tmp_path: Path) -> 
     assert first.patient_id == second.patient_id != ""
     # Half of 20 x 15 pixels, but for the stairs of the slope.
     assert abs(read_image(second.mask).sum() - 150) <= 10
+
+
+def test_films_have_the_boxes_of_all_lesions_if_all_are_known(tmp_path: Path) -> None:
+    for number, name in enumerate("abcd"):
+        save_image(tmp_path / f"{name}.png", number)
+    save_json(
+        tmp_path / "train.json",
+        [picture(number, f"{name}.png") for number, name in enumerate("abcd")],
+        [
+            lesion(1, 0, segmentation=[TRIANGLE, [30, 5, 38, 5, 38, 9]]),
+            lesion(2, 0, bbox=[1, 2, 3, 4]),
+            lesion(3, 1, bbox=[1, 2, 3, 4]),
+            lesion(4, 1, bbox=[1, 2, 3, 4], iscrowd=1),
+            lesion(5, 2, segmentation=[TRIANGLE, [1, 1, 2, 2]]),
+        ],
+    )
+    found = find(tmp_path, Options())
+    assert [(row.image.name, row.split, row.box) for row in found.films] == [
+        ("a.png", "train", (5, 5, 38, 20)),
+        ("a.png", "train", (1, 2, 4, 6)),
+    ]
+    left_out = {each.item: each.reason for each in found.films_left_out}
+    assert sorted(left_out) == ["b.png", "c.png"]  # nothing is said of d: it is not a film yet
+    assert "crowd region" in left_out["b.png"] and "2 different point(s)" in left_out["c.png"]

@@ -252,3 +252,33 @@ def test_the_command_writes_crops_with_masks_that_the_manifest_names(
     written = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
     assert b"SECRET" not in written
     assert "no margin labels" in capsys.readouterr().out
+
+
+def test_films_have_the_boxes_of_all_regions_and_points(root: Path) -> None:
+    for film in ("1", "2", "3", "4", "5"):
+        save_film(root, film)
+    save_contours(
+        root,
+        "1",
+        region("Mass", SQUARE),
+        region("Calcification", [(7, 9)]),
+        region("Cluster", [(60, 10), (64, 18)]),
+    )
+    save_contours(root, "2")
+    save_contours(root, "4", region("Calcification", []))
+    (root / "AllXML" / "5.xml").write_bytes(BOMB)
+    table = [HEADER, *(f"r;r;R;CC;1;{film};1;{birads};;" for film, birads in ("21", "32"))]
+    (root / "INbreast.csv").write_text("\n".join(table) + "\n")
+    found = find(root, Options(test_fraction=0))
+    assert [(row.image.name.partition("_")[0], row.box) for row in found.films] == [
+        ("1", (30, 20, 50, 40)),
+        ("1", (6.5, 8.5, 7.5, 9.5)),
+        ("1", (60, 10, 64, 18)),
+        ("2", None),
+    ]
+    assert {row.split for row in found.films} == {"train"}
+    left_out = {each.item[10:11]: each.reason for each in found.films_left_out}
+    assert sorted(left_out) == ["3", "4", "5"]
+    assert left_out["3"].endswith("BI-RADS 2, but no lesion is drawn")
+    assert left_out["4"].endswith("region 1: no outline: it has no points")
+    assert "AllXML/5.xml" in left_out["5"]

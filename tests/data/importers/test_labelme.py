@@ -272,3 +272,19 @@ def test_the_command_writes_crops_of_a_group_and_of_a_circle(tmp_path: Path) -> 
     np.testing.assert_array_equal(read_image(disc.mask), np.hypot(x - 20, y - 15) <= 4)
     assert (pair.label, disc.label) == ("spiculated", "obscured")
     assert pair.patient_id == disc.patient_id == "image a.png"
+
+
+def test_films_have_the_boxes_of_all_shapes_if_all_are_known(tmp_path: Path) -> None:
+    for name in ("b", "c"):
+        save_image(tmp_path / f"{name}.png")
+    save_json(tmp_path / "b.json", shape(TRIANGLE), shape([[3, 4]], "point"), image="b.png")
+    save_json(tmp_path / "c.json", shape(TRIANGLE), image="c.png", imageWidth=WIDTH + 1)
+    save_json(tmp_path / "again.json", shape(TRIANGLE), image="c.png")
+    found = one(tmp_path, shape(TRIANGLE), shape([[20, 15], [20, 10]], "circle"))
+    assert [(row.image.name, row.box) for row in found.films] == [
+        ("a.png", (5, 5, 25, 20)),
+        ("a.png", (15, 10, 25, 20)),
+    ]
+    left_out = {each.item: each.reason for each in found.films_left_out}
+    assert sorted(left_out) == ["b.png", "c.png"]
+    assert "b.json shape 2" in left_out["b.png"] and "another size" in left_out["c.png"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from protopyramid.cli.main import main
 from protopyramid.data.importers.base import Circle, Options
 from protopyramid.data.importers.mini_mias import find
 from protopyramid.data.importers.writer import write_dataset
@@ -118,7 +119,57 @@ def test_the_dataset_has_circles_and_tissue(source: Path) -> None:
         assert 120 * 257 <= np.median(square) <= 220 * 257
         assert samples[name].mask is None and samples[name].box is None
     with (folder / "skipped.csv").open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == 6
+        left_out = [row["item"] for row in csv.DictReader(file)]
+    assert len(left_out) == 9
+    assert left_out[6:] == ["mdb059.pgm", "mdb060.pgm", "mdb216.pgm"]  # of films.csv
+
+
+def test_films_have_all_abnormalities_and_normal_ones_none(source: Path) -> None:
+    found = find(source, Options(test_fraction=0))
+    rows = [(row.image.stem, row.box) for row in found.films]
+    assert rows == [
+        ("mdb001", (535 - 197, 1024 - 425 - 197, 535 + 197, 1024 - 425 + 197)),
+        ("mdb002", (453, 675, 591, 813)),
+        ("mdb003", None),
+        ("mdb004", None),
+        ("mdb005", (447, 861, 507, 921)),
+        ("mdb005", (474, 830, 526, 882)),
+        ("mdb006", None),
+        ("mdb012", (431, 526, 511, 606)),
+        ("mdb072", (238, 479, 294, 535)),
+        ("mdb115", (344, 375, 578, 609)),
+    ]
+    assert {each.item: each.reason.partition(": ")[2] for each in found.films_left_out} == {
+        "mdb059.pgm": "CIRC without coordinates",
+        "mdb060.pgm": "SPIC without coordinates",
+        "mdb216.pgm": "CALC without coordinates",
+    }
+    # Women whose films show no mass and are not normal have no split in the manifest.
+    unsplit = {row.image.stem for row in found.films if not row.split}
+    assert unsplit == {"mdb072", "mdb115"}
+
+
+def test_negatives_of_an_import_touch_no_abnormality(tmp_path: Path) -> None:
+    source, out, negatives = (tmp_path / name for name in ("mias", "out", "negatives"))
+    source.mkdir()
+    (source / "Info.txt").write_text(
+        "mdb001 G CIRC B 200 824 40\nmdb001 G CALC M 420 400 160\nmdb003 D ARCH B 300 600 200\n"
+    )
+    for number in (1, 3):
+        Image.fromarray(breast(number)).save(source / f"mdb00{number}.pgm")
+    assert main(["data", "import", "mini-mias", str(source), str(out), "--workers", "1"]) == 0
+    command = ["data", "negatives", str(out / "films.csv"), str(negatives), "--count", "16"]
+    command += ["--lesions", str(out / "manifest.csv"), "--workers", "1", "--gap", "0"]
+    assert main(command) == 0
+    circles = {"mdb001": [(200, 200, 40), (420, 624, 160)], "mdb003": [(300, 424, 200)]}
+    with (negatives / "manifest.csv").open(newline="") as file:
+        squares = list(csv.DictReader(file))
+    assert {Path(row["film"]).stem for row in squares} == set(circles)
+    for row in squares:
+        x0, y0, x1, y1 = (int(row[f"film_{edge}"]) for edge in ("x0", "y0", "x1", "y1"))
+        for x, y, radius in circles[Path(row["film"]).stem]:
+            nearest = min(max(x, x0), x1), min(max(y, y0), y1)
+            assert np.hypot(nearest[0] - x, nearest[1] - y) >= radius
 
 
 def test_splits_keep_a_woman_together_and_do_not_change_with_the_download(

@@ -156,3 +156,25 @@ def test_the_command_writes_crops_with_lesion_boxes(
     # The part of its box inside the film, in the corner: 10 x 10 pixels and 3 more on each side.
     assert (second.split, second.box) == ("test", (5, 5, 15, 15))
     np.testing.assert_allclose(read_image(second.image), values[85:, 75:] / 65535, atol=1e-5)
+
+
+def test_films_have_the_boxes_of_all_findings_and_others_none(root: Path) -> None:
+    (root / "images/s1/i3.dicom").touch()
+    other, empty = (1.0, 2.0, 9.0, 8.0), ("", "", "", "")
+    result = found(
+        root,
+        row(),
+        row("i1", "['Suspicious Calcification']", other),
+        row("i2", "['No Finding']", empty),
+        row("i3", "['Asymmetry']", empty),
+        row("i3"),
+    )
+    assert [(film.image.stem, film.box) for film in result.films] == [
+        ("i1", BOX),
+        ("i1", other),
+        ("i2", None),
+    ]
+    assert {(film.patient_id, film.split) for film in result.films} == {("s1", "train")}
+    assert [(each.item, each.reason) for each in result.films_left_out] == [
+        ("images/s1/i3.dicom", "film left out of films.csv: row 5: not a number: ''")
+    ]

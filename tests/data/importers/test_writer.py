@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from protopyramid.data.decoding import read_image
+from protopyramid.data.films import read_films
+from protopyramid.data.importers import writer
 from protopyramid.data.importers.base import (
     Circle,
     Crop,
+    FilmRow,
     Found,
     MaskFile,
     Options,
@@ -504,3 +507,73 @@ def test_workers_end_when_their_parent_was_killed(source: Path) -> None:
     other = source.parent / "whole"
     write_dataset(Found(crops), source, other, "folders", Options())
     assert tree(folder) == tree(other)
+
+
+def test_a_write_that_fails_leaves_no_half_file_under_the_final_name(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, or the process ends, when the bytes are there but not yet in place."""
+    path = source.parent / "table.csv"
+
+    def full(*paths: object) -> None:
+        raise OSError("no space left on the device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="no space left"):
+        writer._write(path, b"new bytes")
+    assert not path.exists()
+    path.write_bytes(b"old bytes")
+    with pytest.raises(OSError, match="no space left"):
+        writer._write(path, b"new bytes")
+    assert path.read_bytes() == b"old bytes"
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "fsync", full)  # before all bytes are known to be on the disk
+    with pytest.raises(OSError, match="no space left"):
+        writer._write(path, b"new bytes")
+    assert path.read_bytes() == b"old bytes"
+    monkeypatch.undo()
+    writer._write(path, b"new bytes")
+    assert path.read_bytes() == b"new bytes"
+
+
+# --- the table of films ---------------------------------------------------------------------------
+
+
+def test_films_are_named_from_the_folder_with_their_lesions(source: Path) -> None:
+    films = [
+        FilmRow(source / "a.png", "P_1", "train", mask=source / "b.png"),
+        FilmRow(source / "a.png", "P_1", "train", box=(1.25, 2, 3000000.5, 4)),
+        FilmRow(source / "b.png", "P_2"),
+    ]
+    left_out = [Skipped("c.png", "film left out of films.csv: why")]
+    imported = make(source, *lesions(source), films=films, films_left_out=left_out)
+    folder = imported.manifest.parent
+    assert (folder / "films.csv").read_text().splitlines() == [
+        "image,patient_id,split,mask,lesion_x0,lesion_y0,lesion_x1,lesion_y1",
+        "../source/a.png,P_1,train,../source/b.png,,,,",
+        "../source/a.png,P_1,train,,1.25,2,3000000.5,4",
+        "../source/b.png,P_2,,,,,,",
+    ]
+    first, second = read_films([folder / "films.csv"])
+    assert (first.boxes, len(first.masks)) == (((1.25, 2, 3000000.5, 4),), 1)
+    assert (second.path.resolve(), second.boxes) == (source / "b.png", ())
+    assert rows(folder / "skipped.csv")[-1]["item"] == "c.png"
+    text = render(imported)
+    assert "films.csv names 2 full films" in text
+    assert "     1  film left out of films.csv" in text
+    make(source, *lesions(source))  # now without films
+    assert not (folder / "films.csv").exists()
+
+
+def test_the_table_of_films_holds_where_the_folder_is_reached_by_a_link(
+    source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "far/away").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "far/away")
+    folder, found = (
+        tmp_path / "link/out",
+        Found(lesions(source), films=[FilmRow(source / "a.png", "P")]),
+    )
+    write_dataset(found, source, folder, "folders", Options())
+    (film,) = read_films([folder / "films.csv"])
+    assert film.path.resolve() == source / "a.png"

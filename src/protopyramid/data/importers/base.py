@@ -90,12 +90,32 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class FilmRow:
+    """A full film with one lesion on it, by its mask or its box; with neither, it shows none.
+
+    The mask has the film's size. The split is "" where the download does not tell it.
+    """
+
+    image: Path
+    patient_id: str
+    split: str = ""
+    mask: Path | None = None
+    box: Box | None = None
+
+
+@dataclass(frozen=True)
 class Found:
-    """What a download holds. Notes are for the user: what the dataset lacks, what was guessed."""
+    """What a download holds. Notes are for the user: what the dataset lacks, what was guessed.
+
+    films: full films with all lesions on them, also those that give no crop; films_left_out: those
+    on which some lesion has no known place.
+    """
 
     crops: Sequence[Crop]
     skipped: Sequence[Skipped] = ()
     notes: Sequence[str] = ()
+    films: Sequence[FilmRow] = ()
+    films_left_out: Sequence[Skipped] = ()
 
 
 @dataclass(frozen=True)

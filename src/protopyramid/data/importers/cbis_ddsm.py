@@ -10,12 +10,16 @@ those below the folder of that name, or below one with a series UID of the table
 lesion's files is the mask, its size tells, as it is that of the film, or else its two values.
 
 The official splits are kept. Of the headers, only the sizes are read.
+
+A film of the masses may show calcifications too. The collection has it once more then, with the
+calcifications alone: with their tables and files, films.csv has the lesions of both on one film.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,13 +28,17 @@ import numpy as np
 from protopyramid.config.schema import Dicom
 from protopyramid.data.decoding import read_image
 from protopyramid.data.importers.base import Crop, Found, MaskFile, Options, Skipped
+from protopyramid.data.importers.cropping import NoCrop, extent, scaled_mask
+from protopyramid.data.importers.full_films import TABLE, Films
 from protopyramid.data.importers.reading import Names, Row, Unusable, read_table, walk
+from protopyramid.data.manifest import Box
 from protopyramid.errors import UserError
 
 PATIENT, SIDE, VIEW, NUMBER = "patient_id", "left or right breast", "image view", "abnormality id"
 MARGINS = "mass margins"
 FILM, CROPPED, MASK = "image file path", "cropped image file path", "ROI mask file path"
-REQUIRED = (PATIENT, SIDE, VIEW, NUMBER, MARGINS, FILM, CROPPED, MASK)
+PLACES = (PATIENT, SIDE, VIEW, NUMBER, FILM, CROPPED, MASK)
+REQUIRED = (*PLACES, MARGINS)
 CALCIFICATIONS = "calc type"
 KEPT = ("pathology", "assessment", "subtlety")
 
@@ -41,7 +49,8 @@ THREE = {
 }
 FIVE = {**THREE, "MICROLOBULATED": "microlobulated", "OBSCURED": "obscured"}
 SPLITS = {"training": "train", "train": "train", "test": "test"}
-PREFIXES = {"train": "Mass-Training", "test": "Mass-Test"}
+PARTS = {"train": "Training", "test": "Test"}
+MASSES, CALCS = "Mass", "Calc"  # what names of folders begin with
 DICOM_SUFFIXES = (".dcm", ".dicom")
 
 Size = tuple[int, int]  # rows, columns
@@ -87,8 +96,9 @@ class _Files:
 def find(source: Path, options: Options) -> Found:
     """The masses of the tables whose files are there."""
     paths, hidden = walk(source)
-    tables, notes = _tables(source, paths)
+    tables, calc_tables = _tables(source, paths)
     files = _Files.index(paths, source)
+    known = _Known()
     names = Names()
     crops: list[Crop] = []
     skipped = list(hidden)
@@ -96,9 +106,10 @@ def find(source: Path, options: Options) -> Found:
     for table in tables:
         rows, malformed = read_table(table, REQUIRED)
         skipped += malformed
+        known.lost += len(malformed)
         for row in rows:
             try:
-                lesion = _lesion(row, table.name)
+                lesion = known.lesion(row, table.name, MASSES)
                 if lesion.item in seen:
                     raise Unusable("is in the tables twice")
                 seen.add(lesion.item)
@@ -106,27 +117,28 @@ def find(source: Path, options: Options) -> Found:
                 crops.append(_crop(lesion, label, names, files))
             except Unusable as error:
                 skipped.append(Skipped(_item(row, table), str(error)))
-    notes += _first_of_mixed(crops, options)
-    return Found(crops, skipped, notes)
+    notes = [*_add_calcifications(calc_tables, known), *_first_of_mixed(crops, options)]
+    films = _films(known, files)
+    if known.lost:
+        notes.append(
+            f"{known.lost} row(s) name no lesion that can be found: {TABLE} may lack lesions"
+        )
+    return Found(crops, skipped, notes, films.table(), films.left_out(source))
 
 
 # --- the tables -----------------------------------------------------------------------------------
 
 
-def _tables(source: Path, paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """The mass tables in the source, or else beside it, and notes on those of calcifications."""
+def _tables(source: Path, paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The tables of masses and of calcifications in the source, or else beside it."""
     inside = [path for path in paths if path.suffix.lower() == ".csv"]
     beside = sorted(source.resolve().parent.glob("*.csv"))
     for candidates in (inside, beside):
         headers = {path: _header(path) for path in candidates}
         masses = [path for path, header in headers.items() if MARGINS in header]
-        notes = [
-            f"{path.name}: a table of calcifications, which have no margins; not imported"
-            for path, header in headers.items()
-            if CALCIFICATIONS in header and MARGINS not in header
-        ]
+        calcifications = [path for path, header in headers.items() if CALCIFICATIONS in header]
         if masses:
-            return masses, notes
+            return masses, [path for path in calcifications if path not in masses]
     raise UserError(
         f"{source}: no mass table (mass_case_description_train_set.csv and ..._test_set.csv); "
         "get it from the page of the collection and put it there"
@@ -145,6 +157,7 @@ def _header(path: Path) -> str:
 class _Lesion:
     """One row of a table, with line breaks and spaces taken out of its fields."""
 
+    kind: str
     patient: str
     side: str
     view: str
@@ -164,18 +177,22 @@ class _Lesion:
 
     @property
     def item(self) -> str:
-        return f"{PREFIXES[self.split]}_{self.name}"
+        return f"{self._prefix}_{self.name}"
+
+    @property
+    def _prefix(self) -> str:
+        return f"{self.kind}-{PARTS[self.split]}"
 
     def folders(self, stem: str, *columns: str) -> list[str]:
         """Names that the folder of a film or lesion may have."""
         listed = [self.paths[column][0] for column in columns if self.paths[column]]
-        return list(dict.fromkeys([f"{PREFIXES[self.split]}_{stem}", *listed]))
+        return list(dict.fromkeys([f"{self._prefix}_{stem}", *listed]))
 
     def series(self, *columns: str) -> list[str]:
         return [self.paths[column][-2] for column in columns if len(self.paths[column]) > 2]
 
 
-def _lesion(row: Row, table: str) -> _Lesion:
+def _lesion(row: Row, table: str, kind: str) -> _Lesion:
     words = {column: "".join(row[column].split()) for column in REQUIRED}
     empty = [column for column in (PATIENT, SIDE, VIEW, NUMBER) if not words[column]]
     if empty:
@@ -185,6 +202,7 @@ def _lesion(row: Row, table: str) -> _Lesion:
         for column in (FILM, CROPPED, MASK)
     }
     return _Lesion(
+        kind=kind,
         patient=words[PATIENT],
         side=words[SIDE].upper(),
         view=words[VIEW].upper(),
@@ -233,6 +251,118 @@ def _first_of_mixed(crops: Sequence[Crop], options: Options) -> list[str]:
     if options.mixed == "drop" or not mixed:
         return []
     return [f"{mixed} masses have mixed margins and the first of them as label"]
+
+
+# --- the films with all lesions -------------------------------------------------------------------
+
+
+@dataclass
+class _Known:
+    """All lesions of the tables by their views, as P_00001_LEFT_CC, and the rows that tell less."""
+
+    views: dict[str, list[_Lesion]] = field(default_factory=dict)
+    unclear: dict[str, str] = field(default_factory=dict)  # view -> what is wrong with a row
+    lost: int = 0  # rows that do not even name a view
+
+    def lesion(self, row: Row, table: str, kind: str) -> _Lesion:
+        """The lesion of a row, which is kept in mind, usable or not."""
+        try:
+            lesion = _lesion(row, table, kind)
+        except Unusable as error:
+            words = ["".join(row[column].split()) for column in (PATIENT, SIDE, VIEW)]
+            view = "_".join([words[0], *(word.upper() for word in words[1:])])
+            self.unclear.setdefault(view, f"{_item(row, Path(table))}: {error}")
+            self.lost += not all(words)
+            raise
+        self.views.setdefault(lesion.film, []).append(lesion)
+        return lesion
+
+    def splits(self) -> dict[str, set[str]]:
+        """The splits of each patient: those of the masses, or else of the calcifications."""
+        found: dict[str, set[str]] = {}
+        for kind in (MASSES, CALCS):
+            here: dict[str, set[str]] = {}
+            for lesion in (each for group in self.views.values() for each in group):
+                if lesion.kind == kind:
+                    here.setdefault(lesion.patient, set()).add(lesion.split)
+            found = {**here, **found}
+        return found
+
+
+def _add_calcifications(tables: Sequence[Path], known: _Known) -> list[str]:
+    """Read the calcifications, which are not imported, but are on the films."""
+    notes = []
+    for table in tables:
+        note = f"{table.name}: a table of calcifications, which have no margins; not imported"
+        try:
+            rows, malformed = read_table(table, PLACES)
+        except UserError as error:
+            problem = str(error).removeprefix(f"{table}: ")
+            notes.append(f"{note}, and {TABLE} lacks them: {problem}")
+            continue
+        known.lost += len(malformed)
+        for row in rows:
+            with suppress(Unusable):  # it is kept in mind
+                known.lesion(row, table.name, CALCS)
+        notes.append(f"{note}, but {TABLE} has them")
+    if not tables:
+        notes.append(
+            f"no tables of calcifications (calc_case_description_...csv): {TABLE} lacks them, so "
+            "negatives may show some"
+        )
+    return notes
+
+
+def _films(known: _Known, files: _Files) -> Films:
+    films, splits = Films(), known.splits()
+    for view, lesions in known.views.items():
+        film = _add_view(lesions, splits[lesions[0].patient], films, files)
+        if film is not None and view in known.unclear:
+            films.refuse(film, known.unclear[view])
+    return films
+
+
+def _add_view(
+    lesions: Sequence[_Lesion], splits: set[str], films: Films, files: _Files
+) -> Path | None:
+    """Add the film of a view with all of its lesions; None where there is no film."""
+    found: dict[str, tuple[Path, Size]] = {}
+    for lesion in lesions:
+        with suppress(Unusable):
+            found[lesion.item] = _film(lesion, files)
+    if not found:
+        return None
+    film, size = next(iter(found.values()))
+    for lesion in lesions:
+        try:
+            own, own_size = found.get(lesion.item, (film, size))
+            mask = _mask(lesion, files, own, own_size)
+            box = None if files.sizes([mask])[mask] == size else _scaled_box(mask, size)
+            split = min(splits)
+            films.add(film, lesion.patient, split, mask if box is None else None, box)
+        except Unusable as error:
+            films.refuse(film, f"{lesion.item}: {error}")
+    if len(splits) > 1:
+        films.refuse(film, "its patient is in the train and in the test part")
+    for other in dict.fromkeys(path for path, _ in found.values() if path != film):
+        if film not in films.problems and not _same_picture(film, other):
+            films.refuse(film, "the films of its masses and calcifications differ")
+    return film
+
+
+def _scaled_box(mask: Path, size: Size) -> Box:
+    """The box of a mask of another size than its film, in pixels of the film."""
+    try:
+        return extent(scaled_mask(read_image(mask, Dicom(window="full")) > 0, *size))
+    except (NoCrop, UserError) as error:
+        raise Unusable(str(error).removeprefix(f"{mask}: ")) from None
+
+
+def _same_picture(first: Path, second: Path) -> bool:
+    try:
+        return np.array_equal(read_image(first), read_image(second))
+    except UserError:
+        return False
 
 
 # --- the files ------------------------------------------------------------------------------------
@@ -286,19 +416,12 @@ def _mask(lesion: _Lesion, files: _Files, film: Path, size: Size) -> Path:
 def _size(path: Path) -> Size | None:
     """Rows and columns from a DICOM header, of which nothing else is read."""
     try:
-        import pydicom
+        from protopyramid.data.dicom import read_size  # needs pydicom
     except ImportError:
         raise UserError(
             f"{path}: is DICOM; install the reader with pip install 'protopyramid[dicom]'"
         ) from None
-    try:
-        header = pydicom.dcmread(
-            path, stop_before_pixels=True, specific_tags=["Rows", "Columns"], force=False
-        )
-        rows, columns = int(header.Rows), int(header.Columns)
-    except Exception:  # a damaged header raises almost anything
-        return None
-    return (rows, columns) if rows > 0 and columns > 0 else None
+    return read_size(path)
 
 
 def _is_binary(path: Path) -> bool:

@@ -76,6 +76,7 @@ def find(source: Path, options: Options) -> Found:
     crops: list[Crop] = []
     names = Names()
     known: set[Path] = set()
+    unclear: dict[Path, str] = {}
     read = 0
     for path in (path for path in files if path.suffix.lower() == ".json"):
         try:
@@ -85,7 +86,7 @@ def find(source: Path, options: Options) -> Found:
             skipped.append(Skipped(relative(path, source), str(error)))
             continue
         read += 1
-        crops += _file_crops(source, path, content, names, skipped, known)
+        crops += _file_crops(source, path, content, names, skipped, known, unclear)
     if not read:
         raise UserError(
             f"{source}: no COCO file in it (JSON with lists {', '.join(PARTS)})" + _first(skipped)
@@ -95,7 +96,7 @@ def find(source: Path, options: Options) -> Found:
         for path in files
         if is_image(path) and path not in known
     ]
-    return finish(source, crops, skipped, [], options)
+    return finish(source, crops, skipped, [], options, unclear)
 
 
 def _first(skipped: Sequence[Skipped]) -> str:
@@ -122,6 +123,7 @@ def _file_crops(
     names: Names,
     skipped: list[Skipped],
     known: set[Path],
+    unclear: dict[Path, str],
 ) -> list[Crop]:
     file = relative(path, source)
     pictures: dict[str, Picture] = {}
@@ -140,14 +142,19 @@ def _file_crops(
     for place, item in _objects(content, "annotations"):
         annotated.add(_key(item.get("image_id")))
         name = f"{file} annotation {short(item.get('id', f'at place {place}'))}"
+        named = pictures.get(_key(item.get("image_id")))
         try:
-            picture = _usable(pictures.get(_key(item.get("image_id"))))
+            picture = _usable(named)
             lesion = _lesion(item, picture.size)
             crop = _crop(source, picture, lesion, _label(item, labels), split, names)
         except Unusable as error:
             skipped.append(Skipped(name, str(error)))
+            if named is not None and named.path is not None:
+                unclear.setdefault(named.path, f"{name}: {error}")
             continue
         skipped += [Skipped(f"{name}, a part", problem) for problem in lesion.problems]
+        if lesion.problems:
+            unclear.setdefault(crop.image, f"{name}: {lesion.problems[0]}")
         crops.append(crop)
     for place, item in _objects(content, "images"):
         if _key(item.get("id")) not in annotated:

@@ -9,6 +9,9 @@ contours of "spiculated regions", though: a mass that one of them overlaps gets 
 "spiculated", any other mass the label "mass", which says nothing of its margin. The annotation of a
 spiculated mass is its contour together with that of the spiculated region, since the spicules are
 what the label is about. Patients are the codes in the file names.
+
+films.csv has the boxes of all contours and points. A film without any is said to show no lesion,
+unless the table gives it another BI-RADS category than 1.
 """
 
 from __future__ import annotations
@@ -22,7 +25,14 @@ from typing import Any
 from xml.parsers.expat import ExpatError
 
 from protopyramid.data.importers.base import Crop, Found, Options, Polygons, Skipped
-from protopyramid.data.importers.outlines import Outline, as_outline, overlap
+from protopyramid.data.importers.full_films import Films
+from protopyramid.data.importers.outlines import (
+    Outline,
+    as_outline,
+    bounds_of,
+    coordinate,
+    overlap,
+)
 from protopyramid.data.importers.reading import (
     Row,
     Unusable,
@@ -33,6 +43,7 @@ from protopyramid.data.importers.reading import (
     walk,
 )
 from protopyramid.data.importers.splits import with_splits
+from protopyramid.data.manifest import Box
 from protopyramid.errors import UserError
 
 FILMS, CONTOURS, TABLE = "AllDICOMs", "AllXML", "INbreast.csv"
@@ -73,8 +84,17 @@ class Region:
 
     def outline(self) -> Outline:
         """The contour. The film's size is not known here: only what is left of it is refused."""
-        matches = [POINT.fullmatch(str(point)) for point in self.points]
-        return as_outline([_coordinates(match) for match in matches], None)
+        return as_outline(self._pairs(), None)
+
+    def box(self) -> Box:
+        """The box around the points; one alone marks a small calcification."""
+        points = [(coordinate(x), coordinate(y)) for x, y in self._pairs()]
+        if not points:
+            raise Unusable("no outline: it has no points")
+        return bounds_of([tuple(points)])
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        return [_coordinates(POINT.fullmatch(str(point))) for point in self.points]
 
 
 def _coordinates(match: re.Match[str] | None) -> tuple[str, str]:
@@ -89,6 +109,7 @@ def find(source: Path, options: Options) -> Found:
     films, skipped = _films(source, root)
     rows, table_notes = _table(root, films, skipped)
     crops: list[Crop] = []
+    all_films = Films()
     bare = 0
     for film in films:
         path = root / CONTOURS / f"{film.number}.xml"
@@ -96,12 +117,15 @@ def find(source: Path, options: Options) -> Found:
         if not path.is_file():
             bare += 1
             skipped.append(Skipped(name, "no lesion is drawn on the film"))
+            _add_film(all_films, film, [], rows.get(film.number))
             continue
         try:
             regions = read_regions(path)
         except Unusable as error:
             skipped.append(Skipped(relative(path, source), str(error)))
+            all_films.refuse(film.path, f"{relative(path, source)}: {error}")
             continue
+        _add_film(all_films, film, regions, rows.get(film.number))
         if not regions:
             bare += 1
             skipped.append(Skipped(name, "no lesion is drawn on the film"))
@@ -111,7 +135,21 @@ def find(source: Path, options: Options) -> Found:
     if bare:
         notes.append(f"{bare} film(s) without any drawn lesion are left out")
     crops, split_notes = with_splits(crops, options)
-    return Found(crops, skipped, notes + split_notes)
+    table = all_films.table({crop.patient_id: crop.split for crop in crops})
+    return Found(crops, skipped, notes + split_notes, table, all_films.left_out(source))
+
+
+def _add_film(films: Films, film: Film, regions: Sequence[Region], row: Row | None) -> None:
+    """Add a film with the boxes of all regions, masses or not."""
+    birads = row["Bi-Rads"] if row else ""
+    if not regions and birads.removesuffix(".0") not in ("", "1"):
+        films.refuse(film.path, f"BI-RADS {printable(birads)}, but no lesion is drawn")
+    films.add(film.path, film.patient)
+    for region in regions:
+        try:
+            films.add(film.path, film.patient, box=region.box())
+        except Unusable as error:
+            films.refuse(film.path, f"region {region.place}: {error}")
 
 
 def _root(source: Path) -> Path:

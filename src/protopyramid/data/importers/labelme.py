@@ -60,6 +60,7 @@ def find(source: Path, options: Options) -> Found:
     crops: list[Crop] = []
     names = Names()
     known: set[Path] = set()
+    unclear: dict[Path, str] = {}
     read = 0
     for path in (path for path in files if path.suffix.lower() == ".json"):
         try:
@@ -69,12 +70,14 @@ def find(source: Path, options: Options) -> Found:
             read += 1
             image = _image(source, path, content)
             known.add(image)
-            size = _size(content)
-            check_size(image, size)
+            size = _checked_size(image, content, unclear)
         except Unusable as error:
             skipped.append(Skipped(relative(path, source), str(error)))
             continue
-        found = _lesions(content["shapes"], size, relative(path, source), skipped)
+        before = len(skipped)
+        found = list(_lesions(content["shapes"], size, relative(path, source), skipped))
+        if len(skipped) > before:
+            unclear.setdefault(image, f"{skipped[before].item}: {skipped[before].reason}")
         split = _split(path.relative_to(source))
         stem = relative(path, source).rpartition(".")[0]
         for label, annotation in found:
@@ -88,7 +91,7 @@ def find(source: Path, options: Options) -> Found:
         for path in files
         if is_image(path) and path not in known
     ]
-    return finish(source, crops, skipped, [], options)
+    return finish(source, crops, skipped, [], options, unclear)
 
 
 def _image(source: Path, path: Path, content: Mapping[str, Any]) -> Path:
@@ -103,6 +106,17 @@ def _image(source: Path, path: Path, content: Mapping[str, Any]) -> Path:
 def _size(content: Mapping[str, Any]) -> Size | None:
     width, height = content.get("imageWidth"), content.get("imageHeight")
     return None if width is None or height is None else (number(width), number(height))
+
+
+def _checked_size(image: Path, content: Mapping[str, Any], unclear: dict[Path, str]) -> Size | None:
+    """The size that was annotated; an image of another one may have lesions that are not read."""
+    try:
+        size = _size(content)
+        check_size(image, size)
+    except Unusable as error:
+        unclear.setdefault(image, str(error))
+        raise
+    return size
 
 
 def _split(path: Path) -> str:

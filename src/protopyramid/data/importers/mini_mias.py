@@ -12,7 +12,7 @@ table, so that no woman changes hers when more films arrive.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from protopyramid.data.importers.base import (
     Skipped,
     Tissue,
 )
+from protopyramid.data.importers.full_films import Films, bounds
 from protopyramid.data.importers.reading import Unusable, relative, walk
 from protopyramid.data.importers.splits import with_splits
 from protopyramid.errors import UserError
@@ -69,6 +70,10 @@ class _Line:
         return f"{self.film}_{self.part}" if self.part else self.film
 
     @property
+    def patient(self) -> str:
+        return f"mias_{(self.number + 1) // 2:03d}"
+
+    @property
     def circle(self) -> Circle | None:
         match = COORDINATES.search(f" {self.rest}")
         if match is None:
@@ -107,7 +112,15 @@ def find(source: Path, options: Options) -> Found:
         for film, path in films.items()
         if film not in known
     ]
-    return Found([crop for crop in crops if crop.name not in missing], skipped, notes)
+    all_films = _with_lesions(lines, films)
+    splits = {crop.patient_id: crop.split for crop in crops}
+    return Found(
+        [crop for crop in crops if crop.name not in missing],
+        skipped,
+        notes,
+        all_films.table(splits),
+        all_films.left_out(source),
+    )
 
 
 def _table(source: Path, files: Sequence[Path]) -> tuple[Path, list[_Line]]:
@@ -152,6 +165,25 @@ def _films(files: Sequence[Path]) -> dict[str, Path]:
     return dict(sorted(films.items()))
 
 
+def _with_lesions(lines: Sequence[_Line], films: Mapping[str, Path]) -> Films:
+    """The films with all abnormalities of the table, masses or not."""
+    found = Films()
+    for line in lines:
+        path, circle = films.get(line.film), line.circle
+        if path is None:
+            continue
+        problem = _film_problem(path)
+        if line.kind == "NORM":
+            found.add(path, line.patient)
+        elif circle is None or circle.radius <= 0:
+            problem = problem or f"{line.kind} without coordinates"
+        else:
+            found.add(path, line.patient, box=bounds(circle))
+        if problem:
+            found.refuse(path, problem)
+    return found
+
+
 def _film_problem(path: Path | None) -> str:
     """Why a film cannot be used, as far as its header tells."""
     if path is None:
@@ -174,7 +206,7 @@ def _crop(line: _Line, film: Path | None, radii: Sequence[float], options: Optio
         image=film or Path(f"{line.film}.pgm"),
         label=MARGINS[line.kind],
         split="",
-        patient_id=f"mias_{(line.number + 1) // 2:03d}",
+        patient_id=line.patient,
         extra={
             "laterality": "RIGHT" if line.number % 2 else "LEFT",
             "view": "MLO",
@@ -187,9 +219,7 @@ def _crop(line: _Line, film: Path | None, radii: Sequence[float], options: Optio
     circle = line.circle
     if circle is None or circle.radius <= 0:
         raise Unusable("has no coordinates")
-    (x, y), radius = circle.centre, circle.radius
-    box = (x - radius, y - radius, x + radius, y + radius)
-    return replace(crop, annotation=circle, box=box)
+    return replace(crop, annotation=circle, box=bounds(circle))
 
 
 def _tissue(line: _Line, radii: Sequence[float], options: Options) -> Tissue:

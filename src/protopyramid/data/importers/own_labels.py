@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from protopyramid.data.importers.base import Crop, Found, Options, Skipped
+from protopyramid.data.importers.full_films import Films, bounds
 from protopyramid.data.importers.reading import printable, relative
 from protopyramid.data.importers.splits import has_patient, image_as_patient, with_splits
 
@@ -44,8 +45,12 @@ def finish(
     skipped: Sequence[Skipped],
     notes: Sequence[str],
     options: Options,
+    unclear: Mapping[Path, str] | None = None,
 ) -> Found:
-    """What was found, with margins in one spelling, whole images in one split, and notes of it."""
+    """What was found, with margins in one spelling, whole images in one split, and notes of it.
+
+    unclear: why images cannot be films with all lesions known; None for a format without lesions.
+    """
     renamed = Counter(crop.label for crop in crops if margin_name(crop.label) != crop.label)
     crops = [replace(crop, label=printable(margin_name(crop.label))) for crop in crops]
     crops, split_notes = with_splits(_images_together(source, crops), options)
@@ -58,7 +63,19 @@ def finish(
             "images without a patient id each count as a patient, so one patient may be in several "
             "splits, and the test figures flatter then"
         )
-    return Found(crops, skipped, [*told, *split_notes])
+    films = Films() if unclear is None else _films(crops, unclear)
+    told += split_notes
+    return Found(crops, skipped, told, films.table(), films.left_out(source))
+
+
+def _films(crops: Sequence[Crop], unclear: Mapping[Path, str]) -> Films:
+    films = Films()
+    for crop in crops:
+        box = crop.box if crop.annotation is None else bounds(crop.annotation)
+        films.add(crop.image, crop.patient_id, crop.split, box=box)
+    for image, problem in unclear.items():
+        films.refuse(image, problem)
+    return films
 
 
 def _images_together(source: Path, crops: Sequence[Crop]) -> list[Crop]:

@@ -4,7 +4,8 @@
     SRC/images/<study_id>/<image_id>.dicom
 
 Masses are taken, with their boxes; VinDr-Mammo has neither outlines nor margin labels, so their
-label is "mass". The official split is kept. A study is a patient.
+label is "mass". The official split is kept. A study is a patient. films.csv has the boxes of all
+findings.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from protopyramid.data.importers.base import Crop, Found, Options, Skipped
+from protopyramid.data.importers.full_films import TABLE as FILMS
+from protopyramid.data.importers.full_films import Films
 from protopyramid.data.importers.outlines import as_box
 from protopyramid.data.importers.reading import (
     Names,
@@ -29,6 +32,7 @@ from protopyramid.data.importers.reading import (
     relative,
     walk,
 )
+from protopyramid.data.manifest import Box
 from protopyramid.errors import UserError
 
 TABLE, IMAGES = "finding_annotations.csv", "images"
@@ -58,10 +62,15 @@ def find(source: Path, options: Options) -> Found:
                 f"{source}: no {place} in it; give the folder of the VinDr-Mammo release"
             )
     rows, skipped = read_table(source / TABLE, COLUMNS)
+    notes = [NO_MARGINS]
+    if skipped:
+        notes.append(f"{len(skipped)} row(s) cannot be read: {FILMS} may lack their findings")
+    films = Films()
     crops: list[Crop] = []
     names = Names()
     seen: dict[tuple[object, ...], int] = {}
     for row in rows:
+        _add_film(source, row, films)
         try:
             crop = _crop(source, row, names)
             first = seen.setdefault((crop.image, crop.box), row.line)
@@ -72,11 +81,36 @@ def find(source: Path, options: Options) -> Found:
             item = f"{TABLE} row {row.line} ({printable(row['image_id'])})"
             skipped.append(Skipped(item, str(error)))
     skipped += _leftover_images(source, rows)
-    notes = [NO_MARGINS]
     empty = Counter(skip.reason for skip in skipped)[_not_a_mass([NOTHING])]
     if empty:
         notes.append(f"{empty} film(s) without a finding are left out")
-    return Found(crops, skipped, notes)
+    return Found(crops, skipped, notes, films.table(), films.left_out(source))
+
+
+def _add_film(source: Path, row: Row, films: Films) -> None:
+    """Add the film of a row with the row's finding, whatever that is."""
+    try:
+        image = _image(source, row)
+    except Unusable:
+        return  # without a film there is nothing to leave out
+    try:
+        kinds = [category.lower() for category in read_categories(row["finding_categories"])]
+        box = None if kinds == [NOTHING] else _box(row)
+        films.add(image, row["study_id"], _split(row), box=box)
+    except Unusable as error:
+        films.refuse(image, f"row {row.line}: {error}")
+
+
+def _split(row: Row) -> str:
+    split = SPLITS.get(row["split"].lower())
+    if split is None:
+        raise Unusable(f"no split training or test: {printable(row['split'])!r}")
+    return split
+
+
+def _box(row: Row) -> Box:
+    size = (number(row["width"]), number(row["height"]))
+    return as_box(row["xmin"], row["ymin"], row["xmax"], row["ymax"], size)
 
 
 def _crop(source: Path, row: Row, names: Names) -> Crop:
@@ -84,11 +118,7 @@ def _crop(source: Path, row: Row, names: Names) -> Crop:
     kinds = [category.lower() for category in categories]
     if MASS not in kinds:
         raise Unusable(_not_a_mass(kinds))
-    split = SPLITS.get(row["split"].lower())
-    if split is None:
-        raise Unusable(f"no split training or test: {printable(row['split'])!r}")
-    size = (number(row["width"]), number(row["height"]))
-    box = as_box(row["xmin"], row["ymin"], row["xmax"], row["ymax"], size)
+    split, box = _split(row), _box(row)
     image = _image(source, row)
     return Crop(
         name=names.new(f"{row['image_id']}_{row.line}"),

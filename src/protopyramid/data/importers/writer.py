@@ -1,6 +1,7 @@
 """From what a finder found to a dataset: crops, masks, manifest.
 
     images/NAME.png (16-bit grey)  masks/NAME.png (0 and 255)  manifest.csv  skipped.csv
+    films.csv (the full films with all of their lesions, for `data negatives`)
     import.json (the options)  import.jsonl (what was made of each image, to go on after a stop)
 
 A crop is the square around the lesion box with the margin on each side. It is shifted to stay
@@ -59,6 +60,8 @@ from protopyramid.data.importers.cropping import (
     to_16_bits,
     to_grey,
 )
+from protopyramid.data.importers.full_films import TABLE as FILMS
+from protopyramid.data.importers.full_films import lines as film_lines
 from protopyramid.data.manifest import BOX_COLUMNS, KNOWN, SPLITS, Box
 from protopyramid.data.squares import sample_squares
 from protopyramid.errors import UserError
@@ -85,6 +88,7 @@ class Imported:
     images: int
     skipped: Sequence[Skipped]
     notes: Sequence[str]
+    films: int = 0  # in films.csv
 
 
 def reasons(skipped: Sequence[Skipped]) -> dict[str, int]:
@@ -108,6 +112,8 @@ def render(imported: Imported) -> str:
     if imported.skipped:
         lines.append(f"{len(imported.skipped)} items skipped, listed in {SKIPPED}")
         lines += [f"{count:6d}  {reason}" for reason, count in reasons(imported.skipped).items()]
+    if imported.films:
+        lines.append(f"{FILMS} names {imported.films} full films, for data negatives")
     lines += [f"note: {note}" for note in imported.notes]
     return "\n".join(lines)
 
@@ -178,7 +184,8 @@ def write_dataset(
     records = _made_before(folder, jobs)
     pending = [job for job in jobs if job.key not in records]
     if pending:
-        (folder / MANIFEST).unlink(missing_ok=True)  # it may not fit the crops meanwhile
+        for table in (MANIFEST, FILMS):  # they may not fit the download meanwhile
+            (folder / table).unlink(missing_ok=True)
     _run(pending, workers, records, folder / JOURNAL, progress, len(jobs))
     return _finish(found, folder, [records[job.key] for job in jobs])
 
@@ -465,15 +472,21 @@ def _finish(found: Found, folder: Path, records: Sequence[Record]) -> Imported:
         for crop in found.crops
         if "skipped" in made[crop.name]
     ]
-    skipped = [*found.skipped, *failed]
+    not_imported = [*found.skipped, *failed]
+    skipped = [*not_imported, *found.films_left_out]
     lines = [("item", "reason"), *((each.item, each.reason) for each in skipped)]
     _write(folder / SKIPPED, _csv(lines))
     _write(folder / JOURNAL, b"".join(_line(record) for record in records))
     for path in folder.rglob(f"*{PARTIAL}"):
         path.unlink(missing_ok=True)
     if not kept:
-        (folder / MANIFEST).unlink(missing_ok=True)
-        raise UserError(_nothing(folder, skipped))
+        for table in (MANIFEST, FILMS):
+            (folder / table).unlink(missing_ok=True)
+        raise UserError(_nothing(folder, not_imported))
+    if found.films:
+        _write(folder / FILMS, _csv(film_lines(found.films, folder)))
+    else:
+        (folder / FILMS).unlink(missing_ok=True)
     columns = list(dict.fromkeys([*COLUMNS, *(column for crop in kept for column in crop.extra)]))
     rows = [_row(crop, made[crop.name], columns) for crop in kept]
     _write(folder / MANIFEST, _csv([columns, *rows]))
@@ -483,7 +496,8 @@ def _finish(found: Found, folder: Path, records: Sequence[Record]) -> Imported:
         splits[crop.split] += 1
     images = len({crop.image for crop in kept})
     notes = [*found.notes, *_notes(kept, made, records)]
-    return Imported(folder / MANIFEST, counts, images, skipped, notes)
+    films = len({row.image for row in found.films})
+    return Imported(folder / MANIFEST, counts, images, skipped, notes, films)
 
 
 def _nothing(folder: Path, skipped: Sequence[Skipped]) -> str:
