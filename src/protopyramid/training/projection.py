@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from heapq import heapify, heappop, heappush
 from typing import Literal
 
 import torch
@@ -45,6 +46,26 @@ class Candidates:
     row: Tensor
     col: Tensor
     vector: Tensor
+
+
+@dataclass
+class _Running:
+    """Candidates while the pass goes on. Vectors stay where they are when better ones come in between:
+    `slot` (m, R) is where in `vector` (m, R, d) each one lies. So a batch moves its own patches alone.
+    """
+
+    similarity: Tensor
+    image: Tensor
+    row: Tensor
+    col: Tensor
+    slot: Tensor
+    vector: Tensor
+
+    def sorted(self) -> Candidates:
+        """The candidates with their vectors, best first."""
+        empty = self.image == EMPTY
+        vector = _gather_vectors(self.vector, self.slot).masked_fill(empty[..., None], 0)
+        return Candidates(self.similarity, self.image, self.row, self.col, vector)
 
 
 @dataclass
@@ -126,7 +147,7 @@ class CandidateCollector:
         self.size = _candidates_needed(prototypes, settings)
         m, d = prototypes.vectors.shape
         self.best = {
-            level: _empty_candidates(rows.stop - rows.start, self.size, d, prototypes.vectors)
+            level: _nothing_yet(rows.stop - rows.start, self.size, d, prototypes.vectors)
             for level, rows in prototypes.slices.items()
         }
         self.count = m
@@ -149,35 +170,25 @@ class CandidateCollector:
         images, labels, inside = images.to(device), labels.to(device), (masks, annotated)
         for level, rows in self.prototypes.slices.items():
             concerned = self._concerned(rows, labels)
-            if concerned is None:
-                best = self.best[level]
-                self.best[level] = self._better(best, z[level], rows, images, labels, inside)
-            elif len(concerned):
-                best = _rows_of(self.best[level], concerned)
-                chosen = concerned + rows.start
-                found = self._better(best, z[level], chosen, images, labels, inside)
-                _put_rows(self.best[level], concerned, found)
+            if len(concerned):
+                best, chosen = self.best[level], concerned + rows.start
+                found = self._best_patches(z[level], chosen, labels, inside)
+                _take_in(best, concerned, *found, images, z[level])
 
-    def _concerned(self, rows: slice, labels: Tensor) -> Tensor | None:
-        """Prototypes of a level, counted from its first, that a batch can change; None for all.
+    def _concerned(self, rows: slice, labels: Tensor) -> Tensor:
+        """Prototypes of a level, counted from its first, that a batch can change.
 
         With many classes, a batch holds few of them: the other prototypes need no similarities.
         """
+        classes = self.prototypes.classes[rows]
         if self.settings.source != "class":
-            return None
-        present = torch.isin(self.prototypes.classes[rows], labels)
-        return None if bool(present.all()) else present.nonzero()[:, 0]
+            return torch.arange(len(classes), device=classes.device)
+        return torch.isin(classes, labels).nonzero()[:, 0]
 
-    def _better(
-        self,
-        best: Candidates,
-        z: Tensor,
-        rows: slice | Tensor,
-        images: Tensor,
-        labels: Tensor,
-        inside: tuple[Tensor, Tensor],
-    ) -> Candidates:
-        """The candidates of some prototypes of a level after a batch."""
+    def _best_patches(
+        self, z: Tensor, rows: Tensor, labels: Tensor, inside: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """The best patches of a batch for some prototypes: similarity and cell, both (B, m, r)."""
         maps = self._similarity_map(z, rows)
         if self.settings.inside_annotation:
             masks, annotated = (part.to(maps.device) for part in inside)
@@ -187,18 +198,19 @@ class CandidateCollector:
         if self.settings.source == "class":
             foreign = labels[:, None] != self.prototypes.classes[rows]
             similarity = similarity.masked_fill(foreign[..., None], -torch.inf)
-        return _take_in(best, similarity, cells, images, z)
+        return similarity, cells
 
     def result(self) -> Candidates:
         """The candidates of all prototypes, in their order."""
+        parts = [part.sorted() for part in self.best.values()]
         return Candidates(
             *(
-                torch.cat([getattr(part, field.name) for part in self.best.values()])
+                torch.cat([getattr(part, field.name) for part in parts])
                 for field in fields(Candidates)
             )
         )
 
-    def _similarity_map(self, z: Tensor, rows: slice | Tensor) -> Tensor:
+    def _similarity_map(self, z: Tensor, rows: Tensor) -> Tensor:
         """In full precision whatever the training's: the nearest patches differ little."""
         vectors = self.prototypes.vectors[rows]
         with torch.autocast(vectors.device.type, enabled=False):
@@ -240,8 +252,15 @@ def merge(parts: Sequence[Candidates]) -> Candidates:
             for field in fields(Candidates)
         )
     )
-    similarity, kept = _best_distinct(joined, size)
-    return _pick(joined, similarity, kept, _gather_vectors(joined.vector, kept))
+    similarity, kept = _best_distinct(joined.similarity, _patch_ids(joined), size)
+    empty = similarity == -torch.inf
+    columns = (joined.image, joined.row, joined.col)
+    image, row, col = (
+        column.gather(1, kept).masked_fill(empty, blank)
+        for column, blank in zip(columns, (EMPTY, 0, 0), strict=True)
+    )
+    vector = _gather_vectors(joined.vector, kept).masked_fill(empty[..., None], 0)
+    return Candidates(similarity, image, row, col, vector)
 
 
 def choose(
@@ -261,20 +280,19 @@ def choose(
     ids = candidates.image.tolist() if unique == "image" else _patch_ids(candidates).tolist()
     groups = list(zip(classes.tolist(), levels.tolist(), strict=True))
     _check_numbers(candidates.similarity)
-    pairs = sorted(
-        (-similarity[j][r], j, r)
-        for j in range(len(groups))
-        for r in range(len(images[j]))
-        if images[j][r] != EMPTY
-    )
+    # A prototype offers its next candidate when its last was taken: the order is that of all sorted.
+    offers = [(-similarity[j][0], j, 0) for j in range(len(groups)) if images[j][0] != EMPTY]
+    heapify(offers)
     chosen: dict[int, int] = {}
     taken: set[tuple[tuple[int, int], int]] = set()
-    for _, j, r in pairs:
+    while offers:
+        _, j, r = heappop(offers)
         key = (groups[j], ids[j][r])
-        if j in chosen or (unique != "none" and key in taken):
-            continue
-        chosen[j] = r
-        taken.add(key)
+        if unique == "none" or key not in taken:
+            chosen[j] = r
+            taken.add(key)
+        elif r + 1 < len(images[j]) and images[j][r + 1] != EMPTY:
+            heappush(offers, (-similarity[j][r + 1], j, r + 1))
     _check_all_chosen(chosen, groups, unique, class_names)
     index = torch.tensor(
         [chosen[j] for j in range(len(groups))], device=candidates.image.device, dtype=torch.long
@@ -327,78 +345,90 @@ def _candidates_needed(prototypes: PrototypeLayer, settings: Projection) -> int:
     return max(settings.candidates, *groups.values())
 
 
-def _empty_candidates(m: int, size: int, d: int, like: Tensor) -> Candidates:
+def _nothing_yet(m: int, size: int, d: int, like: Tensor) -> _Running:
     def full(value: int) -> Tensor:
         return torch.full((m, size), value, device=like.device, dtype=torch.long)
 
     similarity = torch.full((m, size), -torch.inf, device=like.device)
+    slot = torch.arange(size, device=like.device).repeat(m, 1)
     vector = torch.zeros(m, size, d, device=like.device, dtype=like.dtype)
-    return Candidates(similarity, full(EMPTY), full(0), full(0), vector)
+    return _Running(similarity, full(EMPTY), full(0), full(0), slot, vector)
 
 
 def _take_in(
-    best: Candidates, similarity: Tensor, cells: Tensor, images: Tensor, z: Tensor
-) -> Candidates:
-    """The best of the candidates so far and of a batch: similarity, cells (B, m, r), images (B,)."""
+    best: _Running,
+    rows: Tensor,
+    similarity: Tensor,
+    cells: Tensor,
+    images: Tensor,
+    z: Tensor,
+) -> None:
+    """Let the patches of a batch stand against the candidates so far of some prototypes, in place.
+
+    rows (m,) prototypes; similarity, cells (B, m, r); images (B,); z (B, d, H, W).
+    """
     batch, m, r = similarity.shape
-    size = best.image.shape[1]
-    width = z.shape[-1]
+    size, width = best.image.shape[1], z.shape[-1]
 
     def beside(old: Tensor, new: Tensor) -> Tensor:
-        return torch.cat([old, new.transpose(0, 1).reshape(m, batch * r)], dim=1)
+        return torch.cat([old[rows], new.transpose(0, 1).reshape(m, batch * r)], dim=1)
 
     similarity = beside(best.similarity, similarity)
     image = beside(best.image, images[:, None, None].expand(batch, m, r))
     image = image.masked_fill(similarity == -torch.inf, EMPTY)
     row, col = beside(best.row, cells // width), beside(best.col, cells % width)
-    pool = Candidates(similarity, image, row, col, best.vector)
-    similarity, kept = _best_distinct(pool, size)
+    similarity, kept = _best_distinct(similarity, _numbers(image, row, col), size)
     new = kept >= size
-    position = torch.where(new, (kept - size) // r, 0)
-    at_row, at_col = (torch.where(new, x.gather(1, kept), 0) for x in (row, col))
-    fresh = z[position, :, at_row, at_col].to(best.vector.dtype)
-    seen = _gather_vectors(best.vector, torch.where(new, 0, kept))
-    return _pick(pool, similarity, kept, torch.where(new[..., None], fresh, seen))
-
-
-def _pick(pool: Candidates, similarity: Tensor, kept: Tensor, vector: Tensor) -> Candidates:
-    """The columns `kept` (m, R) of a pool, with their similarities and vectors; the rest is blank."""
+    slot = _slots(best.slot[rows], kept, new)
+    image, row, col = (column.gather(1, kept) for column in (image, row, col))
+    at, column = new.nonzero(as_tuple=True)
+    position = (kept[at, column] - size) // r
+    patches = z[position, :, row[at, column], col[at, column]]
+    best.vector[rows[at], slot[at, column]] = patches.to(best.vector.dtype)
     empty = similarity == -torch.inf
-    return Candidates(
-        similarity,
-        pool.image.gather(1, kept).masked_fill(empty, EMPTY),
-        pool.row.gather(1, kept).masked_fill(empty, 0),
-        pool.col.gather(1, kept).masked_fill(empty, 0),
-        vector.masked_fill(empty[..., None], 0),
-    )
+    best.similarity[rows], best.slot[rows] = similarity, slot
+    best.image[rows] = image.masked_fill(empty, EMPTY)
+    best.row[rows], best.col[rows] = row.masked_fill(empty, 0), col.masked_fill(empty, 0)
 
 
-def _rows_of(candidates: Candidates, rows: Tensor) -> Candidates:
-    """The candidates of some prototypes."""
-    return Candidates(*(getattr(candidates, field.name)[rows] for field in fields(Candidates)))
+def _slots(slot: Tensor, kept: Tensor, new: Tensor) -> Tensor:
+    """Where the vectors of the columns `kept` lie: old ones stay, new ones take what others left.
+
+    slot (m, R) of the columns before; kept, new (m, R) which columns stay and whether they are new.
+    """
+    stays = slot.gather(1, torch.where(new, 0, kept))
+    used = torch.zeros_like(new).scatter_(1, slot, _is_kept(kept, new))
+    free = used.int().argsort(dim=1, stable=True)  # the free ones first
+    turn = (new.cumsum(1) - 1).clamp(min=0)
+    return torch.where(new, free.gather(1, turn), stays)
 
 
-def _put_rows(into: Candidates, rows: Tensor, new: Candidates) -> None:
-    """Replace the candidates of some prototypes, in place."""
-    for field in fields(Candidates):
-        getattr(into, field.name)[rows] = getattr(new, field.name)
+def _is_kept(kept: Tensor, new: Tensor) -> Tensor:
+    """Which of the R columns before are among `kept` (m, R)."""
+    size = kept.shape[1]
+    marks = torch.zeros(len(kept), size + 1, dtype=torch.bool, device=kept.device)
+    marks.scatter_(1, torch.where(new, size, kept), True)
+    return marks[:, :size]
 
 
 def _patch_ids(candidates: Candidates) -> Tensor:
     """A number for each patch (m, R), ascending with image, then row, then column."""
-    return (candidates.image << 32) | (candidates.row << 16) | candidates.col
+    return _numbers(candidates.image, candidates.row, candidates.col)
 
 
-def _best_distinct(pool: Candidates, size: int) -> tuple[Tensor, Tensor]:
+def _numbers(image: Tensor, row: Tensor, col: Tensor) -> Tensor:
+    return (image << 32) | (row << 16) | col
+
+
+def _best_distinct(similarity: Tensor, ids: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Similarities and columns of the `size` best distinct patches of a pool (m, P): both (m, size).
 
     Ties go to the lower image, then cell, so that the result does not depend on the order of the columns.
     Of a patch that is there twice the better copy is kept, and the other counts as empty.
     """
-    ids = _patch_ids(pool)
-    order = pool.similarity.argsort(dim=1, descending=True, stable=True)
+    order = similarity.argsort(dim=1, descending=True, stable=True)
     order = order.gather(1, ids.gather(1, order).argsort(dim=1, stable=True))
-    ids, similarity = ids.gather(1, order), pool.similarity.gather(1, order)
+    ids, similarity = ids.gather(1, order), similarity.gather(1, order)
     again = F.pad(ids[:, 1:] == ids[:, :-1], (1, 0))
     similarity, best = similarity.masked_fill(again, -torch.inf).sort(
         dim=1, descending=True, stable=True
