@@ -20,6 +20,7 @@ def tiny() -> Settings:
         head_images=40,
         repetitions=2,
         slow_repetitions=1,
+        close_repetitions=1,
         quick_repetitions=1,
         children=1,
         latency=False,

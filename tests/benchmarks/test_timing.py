@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from protopyramid.benchmarks.timing import Pair, in_turns, median_seconds, seconds
+from protopyramid.benchmarks.timing import Pair, in_turns, medians_in_turns, seconds
 
 
 def test_the_sides_run_in_turns_after_one_warm_up_each():
@@ -26,9 +26,10 @@ def test_one_slow_turn_changes_the_spread_but_not_the_ratio():
 def test_the_warm_up_is_not_measured(monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    calls: list[int] = []
-    assert median_seconds(lambda: calls.append(1), 4) == 1
-    assert len(calls) == 5
+    calls: list[str] = []
+    works = [lambda: calls.append("a"), lambda: calls.append("b")]
+    assert medians_in_turns(works, 4) == (1, 1)
+    assert calls == ["a", "b"] * 5
 
 
 def test_garbage_collection_is_on_again_after_an_error():

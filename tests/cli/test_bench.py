@@ -25,6 +25,7 @@ def small(monkeypatch) -> None:
         head_images=40,
         repetitions=1,
         slow_repetitions=1,
+        close_repetitions=1,
         quick_repetitions=1,
         children=1,
         latency=False,

@@ -28,7 +28,7 @@ from protopyramid.benchmarks.settings import (
     random_images,
     train_steps,
 )
-from protopyramid.benchmarks.timing import Work, median_seconds
+from protopyramid.benchmarks.timing import Work, medians_in_turns
 from protopyramid.config.schema import Config
 from protopyramid.model.backbones import LEVELS
 from protopyramid.model.head import first_weights
@@ -51,7 +51,7 @@ class Growth:
         512  # images of a projection whose prototypes grow: 125 of a class and level at most
     )
     batch: int = 2
-    repetitions: int = 3
+    repetitions: int = 5
     settings: Settings = field(default_factory=Settings)
 
 
@@ -154,75 +154,77 @@ def _model_curves(
     why: str,
 ) -> Iterator[Curve]:
     """Forward and training step at growing values."""
-    forward, step = [], []
-    for value in values:
-        config = growth.settings.config(**overrides(value))
-        forward.append(_forward(config, growth, growth.batch))
-        step.append(_step(config, growth, growth.batch))
-    yield Curve("forward", variable, values, tuple(forward), order, why)
-    yield Curve("training step", variable, values, tuple(step), order, why)
+    configs = [growth.settings.config(**overrides(value)) for value in values]
+    for work, make in (("forward", _forward), ("training step", _step)):
+        works = [make(config, growth.batch) for config in configs]
+        yield Curve(work, variable, values, _measured(works, growth), order, why)
 
 
 def _size_curves(growth: Growth) -> Iterator[Curve]:
     configs = [growth.settings.config(**{"data.image_size": side}) for side in growth.sides]
-    why = "every pixel is seen"
-    forward = tuple(_forward(config, growth, 1) for config in configs)
-    yield Curve("forward", "image side", growth.sides, forward, 2.0, why)
-    step = tuple(_step(config, growth, 1) for config in configs)
-    yield Curve("training step", "image side", growth.sides, step, 2.0, why)
+    for work, make in (("forward", _forward), ("training step", _step)):
+        seconds = _measured([make(config, 1) for config in configs], growth)
+        yield Curve(work, "image side", growth.sides, seconds, 2.0, "every pixel is seen")
 
 
 def _projection_curves(growth: Growth) -> Iterator[Curve]:
     """The search of a projection, z given; the forward pass before it has its own curve."""
     four = growth.settings.config().data.classes
-    searched, repetitions = growth.searched, growth.repetitions
+    searched = growth.searched
 
-    def cost(overrides: dict[str, Any], images: int, batch: int = growth.settings.batch) -> float:
-        config = growth.settings.config(**overrides)
-        return median_seconds(projection_search(config, images, batch), repetitions)
+    def search(overrides: dict[str, Any], images: int, batch: int = growth.settings.batch) -> Work:
+        return projection_search(growth.settings.config(**overrides), images, batch)
 
     work = "projection search"
-    times = tuple(cost(spread_prototypes(four, m), searched) for m in growth.prototypes)
+    works = [search(spread_prototypes(four, m), searched) for m in growth.prototypes]
     why = "a product with every prototype at every patch"
-    yield Curve(work, "prototypes", growth.prototypes, times, 1.0, why)
+    yield Curve(work, "prototypes", growth.prototypes, _measured(works, growth), 1.0, why)
     many = max(searched, 4 * max(growth.classes))  # enough images of every class
-    times = tuple(cost(classes_of_ten(count), many) for count in growth.classes)
-    yield Curve(work, "classes", growth.classes, times, 1.0, f"{PER_CLASS} prototypes a class")
-    times = tuple(cost({"data.image_size": side}, PER_SIDE, growth.batch) for side in growth.sides)
-    yield Curve(work, "image side", growth.sides, times, 2.0, "every patch is seen")
-    times = tuple(cost({}, images) for images in growth.images[:-1])
-    yield Curve(work, "images", growth.images[:-1], times, 1.0, "every image is seen")
+    works = [search(classes_of_ten(count), many) for count in growth.classes]
+    why = f"{PER_CLASS} prototypes a class"
+    yield Curve(work, "classes", growth.classes, _measured(works, growth), 1.0, why)
+    works = [search({"data.image_size": side}, PER_SIDE, growth.batch) for side in growth.sides]
+    why = "every patch is seen"
+    yield Curve(work, "image side", growth.sides, _measured(works, growth), 2.0, why)
+    works = [search({}, images) for images in growth.images[:-1]]
+    why = "every image is seen"
+    yield Curve(work, "images", growth.images[:-1], _measured(works, growth), 1.0, why)
 
 
 def _head_curves(growth: Growth) -> Iterator[Curve]:
     four = len(growth.settings.config().data.classes)
-
-    def cost(images: int, m: int, classes: int) -> float:
-        return median_seconds(_head_fit(growth, images, m, classes), growth.repetitions)
-
     count = growth.settings.head_images
-    times = tuple(cost(count, m, four) for m in growth.prototypes)
+    works = [_head_fit(growth, count, m, four) for m in growth.prototypes]
     why = "products of all pairs of prototypes, and their inverse"
-    yield Curve("head fit", "prototypes", growth.prototypes, times, 3.0, why)
-    times = tuple(cost(count, PER_CLASS * c, c) for c in growth.classes)
+    yield Curve("head fit", "prototypes", growth.prototypes, _measured(works, growth), 3.0, why)
+    works = [_head_fit(growth, count, PER_CLASS * c, c) for c in growth.classes]
     why = f"{PER_CLASS} prototypes a class, so as above"
-    yield Curve("head fit", "classes", growth.classes, times, 3.0, why)
+    yield Curve("head fit", "classes", growth.classes, _measured(works, growth), 3.0, why)
     default = len(fresh_model(growth.settings.config()).head.weight[0])
-    times = tuple(cost(images, default, four) for images in growth.images)
-    yield Curve("head fit", "images", growth.images, times, 1.0, "every score is read")
+    works = [_head_fit(growth, images, default, four) for images in growth.images]
+    why = "every score is read"
+    yield Curve("head fit", "images", growth.images, _measured(works, growth), 1.0, why)
 
 
-def _forward(config: Config, growth: Growth, batch: int) -> float:
+def _measured(works: Sequence[Work], growth: Growth) -> tuple[float, ...]:
+    return medians_in_turns(works, growth.repetitions)
+
+
+def _forward(config: Config, batch: int) -> Work:
     model = fresh_model(config)
     images = random_images(batch, config.data.image_size)
-    with torch.inference_mode():
-        return median_seconds(lambda: model(images), growth.repetitions)
+
+    @torch.inference_mode()
+    def forward() -> None:
+        model(images)
+
+    return forward
 
 
-def _step(config: Config, growth: Growth, batch: int) -> float:
+def _step(config: Config, batch: int) -> Work:
     step = TrainingStep(config, fresh_model(config), list(train_steps(config))[-1])
     images, labels = fetched_images(config, batch), labels_of(batch, config)
-    return median_seconds(lambda: step(images, labels), growth.repetitions)
+    return lambda: step(images, labels)
 
 
 def _head_fit(growth: Growth, images: int, m: int, classes: int) -> Work:

@@ -233,7 +233,7 @@ def projection_rows(settings: Settings) -> Iterator[Row]:
         for part in parts:
             model(images[: len(part)])
 
-    pair = in_turns(projected, forward, settings.slow_repetitions)
+    pair = in_turns(projected, forward, settings.close_repetitions)
     yield at_most(f"projection over {count} images", "this model's own forward", pair, 1.05)
     with torch.no_grad():
         z = model.pyramid(images)

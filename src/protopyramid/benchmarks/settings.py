@@ -33,6 +33,7 @@ class Settings:
     head_images: int = 1000
     repetitions: int = 9
     slow_repetitions: int = 5
+    close_repetitions: int = 11  # of a slow pair whose target is as near as the noise of a turn
     quick_repetitions: int = 21  # of what takes milliseconds
     children: int = 3  # processes for each side of a memory row
     loader: bool = True
@@ -53,6 +54,7 @@ QUICK = Settings(
     projected=12,
     repetitions=5,
     slow_repetitions=3,
+    close_repetitions=5,
     quick_repetitions=9,
     latency=False,
 )

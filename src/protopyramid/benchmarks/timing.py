@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Work = Callable[[], object]
@@ -62,7 +62,12 @@ def in_turns(ours: Work, reference: Work, repetitions: int) -> Pair:
     return Pair(tuple(a for a, _ in turns), tuple(b for _, b in turns))
 
 
-def median_seconds(work: Work, repetitions: int) -> float:
-    """Median of several calls after one unmeasured one."""
-    work()
-    return statistics.median(seconds(work) for _ in range(repetitions))
+def medians_in_turns(works: Sequence[Work], repetitions: int) -> tuple[float, ...]:
+    """The median of each work, all run in turns after one unmeasured round.
+
+    Points of a curve that are minutes apart would show the machine's changes as growth.
+    """
+    for work in works:
+        work()
+    rounds = [[seconds(work) for work in works] for _ in range(repetitions)]
+    return tuple(statistics.median(turn) for turn in zip(*rounds, strict=True))
