@@ -10,16 +10,10 @@ import hashlib
 import io
 import json
 import os
-import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +25,7 @@ from protopyramid.data.films import Film
 from protopyramid.data.importers.cropping import to_16_bits, to_grey
 from protopyramid.data.manifest import Box
 from protopyramid.data.squares import Limits, Mask, Square, sample_squares
+from protopyramid.data.workers import in_processes
 from protopyramid.errors import UserError
 
 ROUNDS = 4  # how often squares without a place are tried on other films
@@ -146,7 +141,7 @@ class Work:
             else:
                 self.done.pop((job.film.name, job.round), None)
                 left.append(job)
-        yield from _results(left, self.workers)
+        yield from in_processes(_cut_film, left, self.workers)
 
     def _take(self, film: int, record: Record) -> None:
         if record["error"]:
@@ -179,39 +174,6 @@ def _complete(record: Record, job: _Job) -> bool:
 
 def crop_path(folder: Path, number: int) -> Path:
     return folder / "images" / f"negative-{number:05d}.png"
-
-
-def _results(jobs: Sequence[_Job], workers: int) -> Iterator[Record]:
-    """The records of the jobs as they are done, here or in `workers` processes."""
-    workers = min(workers, len(jobs))
-    if workers <= 1:
-        yield from map(_cut_film, jobs)
-        return
-    # Spawned, not forked: the progress bar has a thread of its own.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker)
-    try:
-        for future in as_completed([pool.submit(_cut_film, job) for job in jobs]):
-            yield future.result()
-    except BrokenProcessPool:
-        raise UserError(
-            "a worker process was killed, perhaps for want of memory; "
-            "run the same command with fewer --workers, it goes on where it was"
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _start_worker() -> None:
-    """A worker leaves an interrupt to its parent, and ends when the parent was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_with(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)
 
 
 def _cut_film(job: _Job) -> Record:

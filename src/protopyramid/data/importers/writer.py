@@ -17,16 +17,10 @@ import hashlib
 import io
 import json
 import os
-import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +58,7 @@ from protopyramid.data.importers.full_films import TABLE as FILMS
 from protopyramid.data.importers.full_films import lines as film_lines
 from protopyramid.data.manifest import BOX_COLUMNS, KNOWN, SPLITS, Box
 from protopyramid.data.squares import sample_squares
+from protopyramid.data.workers import in_processes
 from protopyramid.errors import UserError
 
 VERSION = 1  # of the crops: another one is another result
@@ -301,44 +296,12 @@ def _run(
     if progress is not None and total:
         progress(total - len(jobs), total)
     with journal.open("ab") as file:
-        for record in _results(jobs, workers):
+        for record in in_processes(_crop_image, jobs, workers):
             file.write(_line(record))
             file.flush()
             records[record["key"]] = record
             if progress is not None:
                 progress(len(records), total)
-
-
-def _results(jobs: Sequence[_Job], workers: int) -> Iterator[Record]:
-    """The records of the jobs as they are done, here or in `workers` processes."""
-    if min(workers, len(jobs)) <= 1:
-        yield from map(_crop_image, jobs)
-        return
-    # Spawned, not forked: the progress bar has a thread of its own.
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn"), _start_worker)
-    try:
-        for future in as_completed([pool.submit(_crop_image, job) for job in jobs]):
-            yield future.result()
-    except BrokenProcessPool:
-        raise UserError(
-            "a worker process was killed, perhaps for want of memory; "
-            "run the same command with fewer --workers, it goes on where it was"
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _start_worker() -> None:
-    """A worker leaves an interrupt to its parent, and ends when the parent was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
 
 
 # --- one image ------------------------------------------------------------------------------------

@@ -1,0 +1,53 @@
+"""Work on files in several processes: results as they come, no orphan after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from typing import TypeVar
+
+from protopyramid.errors import UserError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def in_processes(
+    function: Callable[[Job], Result], jobs: Sequence[Job], workers: int
+) -> Iterator[Result]:
+    """The results of the jobs as they are done, here or in `workers` processes."""
+    workers = min(workers, len(jobs))
+    if workers <= 1:
+        yield from map(function, jobs)
+        return
+    # Spawned, not forked: the progress bar has a thread of its own.
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker)
+    try:
+        for future in as_completed([pool.submit(function, job) for job in jobs]):
+            yield future.result()
+    except BrokenProcessPool:
+        raise UserError(
+            "a worker process was killed, perhaps for want of memory; "
+            "run the same command with fewer --workers, it goes on where it was"
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_worker() -> None:
+    """A worker leaves an interrupt to its parent, and ends when the parent was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
