@@ -1,13 +1,11 @@
 """The annotated part is replaced by what the surroundings alone tell."""
 
-import csv
-
 import numpy as np
 import torch
 
 from protopyramid.data.images import read_image, read_mask
 from protopyramid.data.manifest import read_manifest
-from protopyramid.studies.control import control_auroc, replaced, without_labels, write_control
+from protopyramid.studies.control import control_auroc, replaced, write_control
 
 
 def band(size: int = 32) -> torch.Tensor:
@@ -68,16 +66,3 @@ def test_the_control_of_a_run_is_its_auroc_on_those_images(new_run, phantom_mani
     path = write_control(phantom_manifest, tmp_path / "control")
     found = control_auroc(run, path)
     assert found is not None and 0 <= found <= 1
-
-
-def test_rows_of_a_label_are_left_out_and_the_others_stay_as_they_are(phantom_manifest, tmp_path):
-    target = phantom_manifest.with_name("three.csv")
-    try:
-        without_labels(phantom_manifest, ["negative"], target)
-        kept = read_manifest(target).samples
-        with phantom_manifest.open(newline="") as file:
-            expected = [row for row in csv.DictReader(file) if row["label"] != "negative"]
-    finally:
-        target.unlink()
-    assert [sample.name for sample in kept] == [row["image"] for row in expected]
-    assert {sample.label for sample in kept} == {"circumscribed", "indistinct", "spiculated"}

@@ -1,12 +1,13 @@
 """The data of a study's runs."""
 
+import csv
 from pathlib import Path
 
 import pytest
 
 from protopyramid.data.manifest import read_manifest, shared_patients
 from protopyramid.errors import UserError
-from protopyramid.studies.job import prepare_data
+from protopyramid.studies.job import prepare_data, without_labels
 from protopyramid.studies.plan import Study
 
 
@@ -51,3 +52,16 @@ def test_patients_are_held_out_the_same_ones_for_every_seed(phantom_manifest, tm
             prepare_data(study(holdout=0.5), tmp_path, 0, data)
     finally:
         data.unlink()
+
+
+def test_rows_of_a_label_are_left_out_and_the_others_stay_as_they_are(phantom_manifest, tmp_path):
+    target = phantom_manifest.with_name("three.csv")
+    try:
+        without_labels(phantom_manifest, ["negative"], target)
+        kept = read_manifest(target).samples
+        with phantom_manifest.open(newline="") as file:
+            expected = [row for row in csv.DictReader(file) if row["label"] != "negative"]
+    finally:
+        target.unlink()
+    assert [sample.name for sample in kept] == [row["image"] for row in expected]
+    assert {sample.label for sample in kept} == {"circumscribed", "indistinct", "spiculated"}

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from protopyramid.data.images import read_image, read_mask
-from protopyramid.data.manifest import BOX_COLUMNS, Manifest, Sample, read_manifest
+from protopyramid.data.manifest import BOX_COLUMNS, Sample, read_manifest
 from protopyramid.evaluation import metrics
 from protopyramid.evaluation.evaluate import class_numbers, run_pass
 from protopyramid.evaluation.split import evaluated_split
@@ -104,21 +104,3 @@ def control_auroc(run: Run, manifest: Path, split: str = "test") -> float | None
     )
     mean: float | None = figures["mean"]
     return mean
-
-
-def without_labels(manifest: Path, labels: Sequence[str], target: Path) -> Path:
-    """A manifest without the rows of some labels, written beside the one it comes from."""
-    table: Manifest = read_manifest(manifest)
-    kept = {sample.row for sample in table.samples if sample.label not in labels}
-    with manifest.open(newline="", encoding="utf-8") as file:
-        reader = csv.reader(file)
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(next(reader))
-        line = reader.line_num + 1
-        for fields in reader:
-            if line in kept:
-                writer.writerow(fields)
-            line = reader.line_num + 1
-    RunFolder(target.parent).write_text(target.name, text.getvalue())
-    return target

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from protopyramid.data.phantoms import write_phantoms
 from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import evaluate_run, model_digest
 from protopyramid.run import Run, RunFolder, load_run
-from protopyramid.studies.control import control_auroc, without_labels, write_control
+from protopyramid.studies.control import control_auroc, write_control
 from protopyramid.studies.plan import Study, Variant, variant_config
 from protopyramid.training.engine import train_run
 
@@ -65,6 +66,14 @@ def _held_out(study: Study, data: Path, out: Path) -> Path:
     if target.read_text(encoding="utf-8") != text:
         raise UserError(f"{target}: is of other data; give another folder to --out for {data}")
     return target
+
+
+def without_labels(manifest: Path, labels: Sequence[str], target: Path) -> Path:
+    """A manifest without the rows of some labels, written where `target` says."""
+    table = read_manifest(manifest)
+    kept = tuple(sample for sample in table.samples if sample.label not in labels)
+    text = manifest_text(replace(table, samples=kept), target.parent)
+    return RunFolder(target.parent).write_text(target.name, text)
 
 
 def do(job: Job) -> None:
