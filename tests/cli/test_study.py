@@ -16,6 +16,7 @@ STUDY = f"""
 title = "Tiny"
 seeds = [3]
 compare = true
+share_cache = true
 
 [[variants]]
 name = "first"
@@ -47,8 +48,13 @@ def done(tmp_path_factory) -> tuple[Path, Path]:
     file, out = folder / "tiny.toml", folder / "out"
     file.write_text(STUDY)
     write_phantoms(out / "seed-3/phantoms", 3, patients=16, size=64)
-    assert main(["study", str(file), "--out", str(out), "--workers", "2"]) == 0
+    assert main(command(file, out)) == 0
     return file, out
+
+
+def command(file: Path, out: Path) -> list[str]:
+    settings = ["--set", "train.cache.half=true"]
+    return ["study", str(file), "--out", str(out), "--workers", "2", *settings]
 
 
 def test_a_study_trains_measures_and_tells(done):
@@ -69,11 +75,23 @@ def test_its_runs_start_from_each_other(done):
     assert run.config.train.seed == 3
 
 
+def test_a_setting_given_to_the_study_is_one_of_every_run(done):
+    _, out = done
+    assert all(
+        load_run(out / f"seed-3/{name}").config.train.cache.half for name in ("first", "fpn", "vgg")
+    )
+
+
+def test_the_cache_that_its_runs_share_is_deleted_after_the_last(done):
+    _, out = done
+    assert not list(out.rglob("cache"))
+
+
 def test_a_study_that_is_done_is_not_done_again(done, capsys):
     file, out = done
     model = out / "seed-3/fpn/model.safetensors"
     before, text = model.stat().st_mtime_ns, (out / "tiny.md").read_text()
-    assert main(["study", str(file), "--out", str(out)]) == 0
+    assert main(command(file, out)) == 0
     assert model.stat().st_mtime_ns == before
     assert (out / "tiny.md").read_text() == text in capsys.readouterr().out
 

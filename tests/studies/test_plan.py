@@ -33,6 +33,17 @@ def test_a_variant_is_its_preset_with_named_then_single_settings_on_top(tmp_path
     assert (config.train.seed, config.train.threads) == (7, 1)
 
 
+def test_settings_of_the_study_are_under_those_of_a_variant_and_the_callers_on_top(tmp_path):
+    settings = (
+        'set = { "loss.contrast" = 3.0, "train.batch_size" = 5, "data.image_size" = 64 }\n'
+    )
+    text = settings + ONE + 'set = { "loss.contrast" = 4.0 }\n'
+    study = read_study(written(tmp_path, text), {"train.batch_size": 6})
+    config = variant_config(study, study.variants[0], 0, tmp_path)
+    found = (config.loss.contrast, config.train.batch_size, config.data.image_size)
+    assert found == (4.0, 6, 64)
+
+
 def test_a_preset_may_be_a_file_beside_the_study(tmp_path):
     (tmp_path / "mine.toml").write_text('preset = "vgg16"\n[train]\nbatch_size = 5\n')
     text = ONE.replace('"fpn-iaia-bl"', '"mine.toml"')

@@ -19,8 +19,9 @@ def test_a_task_waits_for_the_one_it_needs(tmp_path):
         (0, "second"): task(tmp_path, f"open({str(mark)!r})", (0, "first")),
         (0, "first"): task(tmp_path, first),
     }
-    said = []
-    run_tasks(tasks, 2, said.append)
+    said, finished = [], []
+    run_tasks(tasks, 2, said.append, finished.append)
+    assert finished == [(0, "first"), (0, "second")]
     assert said == ["seed 0, first: done (1 of 2)", "seed 0, second: done (2 of 2)"]
 
 

@@ -23,11 +23,12 @@ from protopyramid.training.feature_cache import (
     FeatureCache,
     cache_key,
     check_budget,
+    hold,
     is_complete,
     mark_complete,
     row_batches,
 )
-from protopyramid.training.maps import MapSource
+from protopyramid.training.maps import CachePlace, MapSource
 from protopyramid.training.processes import start_fabric
 from protopyramid.training.trainer import Trainer
 
@@ -189,19 +190,22 @@ def test_a_cache_that_cannot_be_made_is_told(tmp_path: Path) -> None:
         FeatureCache(tmp_path, huge, "w+")
 
 
-def source_of(phantoms: Path, **options: Any) -> tuple[MapSource, Any]:
+def source_of(
+    phantoms: Path, folder: Path, shared: bool = False, **options: Any
+) -> tuple[MapSource, Any]:
     config = tiny(**options)
+    place = CachePlace(folder, shared)
     torch.manual_seed(0)
     samples = read_manifest(phantoms).split("train")[:5]
     model = build_model(config).eval()
-    return MapSource("train", model, ImageStore(samples, config.data), config), model
+    return MapSource("train", model, ImageStore(samples, config.data), config, place), model
 
 
-@pytest.mark.parametrize("cut", [5, 3, 1])
+@pytest.mark.parametrize(("cut", "shared"), [(5, False), (3, False), (1, False), (3, True)])
 def test_every_view_of_every_image_comes_from_the_cache_as_from_the_images(
-    phantoms: Path, tmp_path: Path, cut: int
+    phantoms: Path, tmp_path: Path, cut: int, shared: bool
 ) -> None:
-    source, model = source_of(phantoms)
+    source, model = source_of(phantoms, tmp_path, shared)
     images, repeats = np.array([0, 4, 2, 2]), np.array([0, 0, 0, 1])
 
     def fetched() -> list[maps_module.Fetched]:
@@ -210,7 +214,7 @@ def test_every_view_of_every_image_comes_from_the_cache_as_from_the_images(
 
     direct = fetched()
     fabric = start_fabric(1, "32-true", "cpu")
-    source.open_cache(tmp_path, cut, 3, fabric, lambda: None)
+    source.open_cache(cut, 3, fabric, lambda: None)
     for mine, wanted in zip(fetched(), direct, strict=True):
         assert torch.equal(mine.masks, wanted.masks)
         assert torch.equal(mine.annotated, wanted.annotated)
@@ -233,10 +237,10 @@ def test_a_complete_cache_is_used_again_and_another_is_built_anew(
     fabric = start_fabric(1, "32-true", "cpu")
 
     def open_again(views: int = 1, change: float = 0.0, **options: Any) -> int:
-        source, model = source_of(phantoms, **options)
+        source, model = source_of(phantoms, tmp_path, **options)
         with torch.no_grad():
             next(model.backbone.parameters()).add_(change)
-        source.open_cache(tmp_path, 5, views, fabric, lambda: None)
+        source.open_cache(5, views, fabric, lambda: None)
         return len(built)
 
     assert open_again() == 1
@@ -247,14 +251,67 @@ def test_a_complete_cache_is_used_again_and_another_is_built_anew(
     assert open_again(views=2, change=1e-3, augmentation__rotation=3.0, train__seed=5) == 5
 
 
-def test_a_cache_made_with_another_padding_is_not_taken(phantoms: Path) -> None:
+def test_a_cache_made_with_another_padding_is_not_taken(phantoms: Path, tmp_path: Path) -> None:
     """Frozen weights of one kind of padding have the same bytes as those of the other."""
-    facts = [source_of(phantoms, model__backbone__padding=p)[0] for p in ("zeros", "replicate")]
+    facts = [
+        source_of(phantoms, tmp_path, model__backbone__padding=padding)[0]
+        for padding in ("zeros", "replicate")
+    ]
     first, second = (
         cache_key(source._frozen_state(3), 3, 1, source.layout(3, 1), *source._facts())
         for source in facts
     )
     assert first != second
+
+
+def test_systems_with_the_same_frozen_blocks_share_a_cache(
+    phantoms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The black box reads one level and the pyramid four; what one has built, the other reads."""
+    built = []
+    original = MapSource._build
+    monkeypatch.setattr(
+        MapSource, "_build", lambda self, *rest: built.append(1) or original(self, *rest)
+    )
+    step = {"step": "train", "learns": ["backbone.4", "backbone.5", "neck", "prototypes", "head"]}
+    end = [{"step": "project"}, {"step": "fit-head"}]
+    shared = tmp_path / "shared"
+    ours = tiny(train__schedule=[{**step, "views": 2}, *end])
+    black_box = tiny(
+        "vgg16", train__schedule=[{**step, "learns": ["backbone.4", "head"], "views": 2}]
+    )
+    own = train_run(ours, phantoms, tmp_path / "own")
+    assert len(built) == 2  # the images of training and of validation
+    train_run(black_box, phantoms, tmp_path / "first", cache=shared)
+    assert len(built) == 4
+    second = train_run(ours, phantoms, tmp_path / "second", cache=shared)
+    assert len(built) == 4
+    assert len(list(shared.iterdir())) == 2
+    assert (own / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+
+
+def test_a_shared_cache_is_built_by_one_process_while_others_wait(tmp_path: Path) -> None:
+    ticks = []
+
+    def tick() -> None:
+        ticks.append(1)
+        raise InterruptedError
+
+    with hold(tmp_path / "cache", tick):
+        assert not ticks
+        with pytest.raises(InterruptedError), hold(tmp_path / "cache", tick):
+            pytest.fail("two processes hold one cache")
+    with hold(tmp_path / "cache", tick):
+        assert len(ticks) == 1
+
+
+def test_a_place_that_cannot_hold_a_cache_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(UserError, match="cannot hold a cache"),
+        hold(tmp_path / "file/cache", lambda: None),
+    ):
+        pytest.fail("a file held a cache")
 
 
 def test_the_reference_has_deleted_its_cache(reference: Reference) -> None:

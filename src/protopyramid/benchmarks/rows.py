@@ -351,7 +351,7 @@ def loader_row(settings: Settings) -> Iterator[Row]:
     from protopyramid.data.manifest import read_manifest
     from protopyramid.data.phantoms import write_phantoms
     from protopyramid.data.store import ImageStore
-    from protopyramid.training.maps import MapSource
+    from protopyramid.training.maps import CachePlace, MapSource
 
     config = settings.config(**{"model.backbone.width": 0.25})
     model = fresh_model(config)
@@ -359,7 +359,8 @@ def loader_row(settings: Settings) -> Iterator[Row]:
         size = config.data.image_size
         manifest = write_phantoms(Path(folder), patients=6, size=size)
         samples = read_manifest(manifest).samples[: settings.cached_batch]
-        source = MapSource("bench", model, ImageStore(samples, config.data), config)
+        place = CachePlace(Path(folder))
+        source = MapSource("bench", model, ImageStore(samples, config.data), config, place)
         everything = np.arange(len(samples))
         labels = labels_of(len(samples), config)
         step = TrainingStep(config, model, list(train_steps(config))[-1])

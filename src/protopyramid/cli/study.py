@@ -18,6 +18,10 @@ def study(
     data: Annotated[
         Path | None, typer.Option(metavar="MANIFEST", help="The dataset, where it needs one.")
     ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every variant."),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds instead of the study's, as in 0,1.")] = "",
     workers: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
     only: Annotated[
@@ -36,7 +40,7 @@ def study(
         raise UserError(f"{file}: no such study; give a TOML file, as in studies/phantom.toml")
     from protopyramid.studies.study import Place, run_study
 
-    place = Place(file, out, data)
+    place = Place(file, out, data, tuple(set_ or ()))
     if only:
         _one(place, only, chosen)
         return
@@ -50,9 +54,8 @@ def study(
 def _one(place: "Place", only: str, seeds: list[int] | None) -> None:
     from protopyramid.cli.train import stop_in_order
     from protopyramid.studies.job import Job, do
-    from protopyramid.studies.plan import read_study
 
-    plan = read_study(place.file)
+    plan = place.read()
     variant = plan.variant(only)
     with stop_in_order("the same command"):
         for seed in seeds or plan.seeds:

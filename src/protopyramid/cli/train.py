@@ -21,6 +21,10 @@ def train(
     backbone_from: Annotated[
         Path | None, typer.Option(help="Start from the backbone of another run (the paper's way).")
     ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep cached maps here, for other runs to share."),
+    ] = None,
     devices: Annotated[int, typer.Option(min=1, help="Processes, one a device.")] = 1,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped.")] = False,
@@ -41,6 +45,7 @@ def train(
             devices=devices,
             accelerator=accelerator,
             resume=resume,
+            cache=cache,
         )
     if is_first_process():
         complete(out)

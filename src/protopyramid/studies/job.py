@@ -20,6 +20,7 @@ from protopyramid.training.engine import train_run
 
 PHANTOMS, CONTROL, EVALUATION = "phantoms", "control", "evaluation/test.json"
 CONTROL_FIGURE = "evaluation/control.json"
+CACHE = "cache"
 HOLDOUT_SEED = 0
 
 
@@ -87,7 +88,8 @@ def do(job: Job) -> None:
         )
     source = job.place / job.variant.backbone_from if job.variant.backbone_from else None
     config = variant_config(job.study, job.variant, job.seed, job.folder)
-    train_run(config, used, job.run, backbone_from=source, resume=True)
+    cache = job.place / CACHE if job.study.share_cache else None
+    train_run(config, used, job.run, backbone_from=source, resume=True, cache=cache)
     if not job.variant.shown:
         return
     run = load_run(job.run)

@@ -2,6 +2,7 @@
 
 title = "Four systems on phantoms"
 seeds = [0, 1, 2]
+set = { "train.batch_size" = 16 }  # settings of every variant
 
 [[variants]]
 name = "fpn-iaia-bl"              # the folder of its runs, and its row in the tables
@@ -14,6 +15,7 @@ set = { "loss.contrast" = 0.0 }   # and single settings put on top of those
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -61,6 +63,10 @@ class Study(BaseModel):
     )
     seeds: list[Annotated[int, Field(ge=0)]] = Field([0, 1, 2], min_length=1)
     threads: Annotated[int, Field(ge=1)] = Field(1, description="CPU threads of each run.")
+    set: dict[str, Any] = Field({}, description="Settings by dotted key of every variant.")
+    share_cache: bool = Field(
+        False, description="The variants of a seed share the cached maps of what they freeze."
+    )
     compare: bool = Field(
         False, description="Also the paired test and saliency of the variants, for each seed."
     )
@@ -94,8 +100,11 @@ class Study(BaseModel):
         raise UserError(f'no variant "{name}"; the variants are {names}')
 
 
-def read_study(path: str | Path) -> Study:
-    """Read a study, and check the configuration of every variant before any work."""
+def read_study(path: str | Path, settings: Mapping[str, Any] | None = None) -> Study:
+    """Read a study, and check the configuration of every variant before any work.
+
+    `settings` by dotted key go on top of those that the study has for every variant.
+    """
     path = Path(path)
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -107,6 +116,8 @@ def read_study(path: str | Path) -> Study:
         study = Study.model_validate(tree)
     except ValidationError as error:
         raise UserError(f"{path}: {_first_line(error)}") from None
+    if settings:
+        study = study.model_copy(update={"set": {**study.set, **settings}})
     for variant in study.variants:
         try:
             variant_config(study, variant, study.seeds[0], path.parent)
@@ -120,6 +131,7 @@ def variant_config(study: Study, variant: Variant, seed: int, folder: Path) -> C
     if variant.on and variant.on not in SETTINGS:
         raise UserError(f'on: no settings "{variant.on}"; there are {", ".join(SETTINGS)}')
     settings = {
+        **study.set,
         **(SETTINGS[variant.on] if variant.on else {}),
         **variant.set,
         "train.seed": seed,

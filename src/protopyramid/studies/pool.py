@@ -26,9 +26,15 @@ class Task:
 
 
 def run_tasks(
-    tasks: Mapping[Key, Task], workers: int, say: Callable[[str], None] = lambda line: None
+    tasks: Mapping[Key, Task],
+    workers: int,
+    say: Callable[[str], None] = lambda line: None,
+    finished: Callable[[Key], None] = lambda key: None,
 ) -> None:
-    """Run all tasks, `workers` at a time. One that fails stops the others, in good order."""
+    """Run all tasks, `workers` at a time. One that fails stops the others, in good order.
+
+    `finished` is called with the key of each task that is done.
+    """
     waiting, done = dict(tasks), set[Key]()
     running: dict[Key, subprocess.Popen[bytes]] = {}
     try:
@@ -38,6 +44,7 @@ def run_tasks(
             for key in [key for key, process in running.items() if process.poll() is not None]:
                 _check(running.pop(key), tasks[key])
                 done.add(key)
+                finished(key)
                 say(f"seed {key[0]}, {key[1]}: done ({len(done)} of {len(tasks)})")
             time.sleep(PAUSE)
     finally:

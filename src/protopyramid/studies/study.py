@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from protopyramid.config.loading import parse_assignments
 from protopyramid.errors import UserError
 from protopyramid.evaluation.comparison import Comparison, compare, number
 from protopyramid.explain.saliency import METHODS
 from protopyramid.run import RunFolder, load_run
-from protopyramid.studies.job import Job, figures, prepare_data
+from protopyramid.studies.job import CACHE, Job, figures, prepare_data
 from protopyramid.studies.plan import Study, read_study
 from protopyramid.studies.pool import Key, Task, python, run_tasks
 from protopyramid.studies.table import Row, cell, csv_text, differences, make_rows, markdown
@@ -52,11 +55,16 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where a study is read from and written to, and the data it is given."""
+    """Where a study is read from and written to, and the data and settings it is given."""
 
     file: Path
     out: Path
     data: Path | None = None
+    settings: tuple[str, ...] = ()  # KEY=VALUE
+
+    def read(self) -> Study:
+        """The study with the settings on top."""
+        return read_study(self.file, parse_assignments(self.settings))
 
 
 def jobs_of(study: Study, place: Place, seeds: Sequence[int]) -> list[Job]:
@@ -75,13 +83,14 @@ def run_study(
     say: Callable[[str], None] = lambda line: None,
 ) -> str:
     """Do what is missing of a study, `workers` runs at a time; gives the Markdown of its result."""
-    study = read_study(place.file)
+    study = place.read()
     if seeds:
         study = study.model_copy(update={"seeds": list(seeds)})
     for seed in study.seeds:
         prepare_data(study, place.out, seed, place.data, workers)
     jobs = jobs_of(study, place, study.seeds)
-    run_tasks({(job.seed, job.variant.name): _task(job, place) for job in jobs}, workers, say)
+    tasks = {(job.seed, job.variant.name): _task(job, place) for job in jobs}
+    run_tasks(tasks, workers, say, _cache_remover(jobs))
     return write_result(study, place)
 
 
@@ -155,11 +164,26 @@ def render_comparisons(study: Study, found: Sequence[Comparison]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _cache_remover(jobs: Sequence[Job]) -> Callable[[Key], None]:
+    """What deletes the cache that the runs of a seed share, after the last of them."""
+    left = Counter(job.seed for job in jobs)
+    caches = {job.seed: job.place / CACHE for job in jobs}
+
+    def finished(key: Key) -> None:
+        left[key[0]] -= 1
+        if not left[key[0]]:
+            shutil.rmtree(caches[key[0]], ignore_errors=True)
+
+    return finished
+
+
 def _task(job: Job, place: Place) -> Task:
     command = [*python(), "study", str(place.file), "--out", str(place.out)]
     command += ["--only", job.variant.name, "--seeds", str(job.seed)]
     if place.data is not None:
         command += ["--data", str(place.data)]
+    for setting in place.settings:
+        command += ["--set", setting]
     before: Key | None = None
     if job.variant.backbone_from:
         before = (job.seed, job.variant.backbone_from)

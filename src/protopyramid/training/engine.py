@@ -27,16 +27,19 @@ def train_run(
     devices: int = 1,
     accelerator: str = "auto",
     resume: bool = False,
+    cache: str | Path | None = None,
 ) -> Path:
     """Train the model of a configuration on a manifest; returns the run folder.
 
     With `resume`, a run that was stopped goes on from its newest checkpoint, and a finished one is left
-    as it is. Raises `Stopped` after SIGTERM or SIGINT, with everything saved.
+    as it is. Cached maps are kept in `cache`, for other runs to share, or else in the run's folder
+    until its end. Raises `Stopped` after SIGTERM or SIGINT, with everything saved.
     """
     folder = RunFolder(out)
     keep_freed_memory()
     fabric = start_fabric(devices, config.train.precision, accelerator)
     source = Path(backbone_from) if backbone_from else None
+    shared = Path(cache) if cache else None
     with ExitStack() as held:
         if not fabric.is_global_zero:  # what it would warn of, the first process has said
             held.enter_context(warnings.catch_warnings())
@@ -48,7 +51,7 @@ def train_run(
 
         manifest = first_does(fabric, claim)
         if manifest is not None:
-            Trainer(config, manifest, folder, fabric, source).run(resume)
+            Trainer(config, manifest, folder, fabric, source, shared).run(resume)
     return folder.path
 
 

@@ -8,12 +8,15 @@ there; the numbers are those that the backbone would give.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,6 +31,7 @@ from protopyramid.errors import UserError
 GIGABYTE = 1e9
 Mode = Literal["r", "r+", "w+"]
 DONE = "done.json"
+PAUSE = 0.5  # seconds between two looks at a cache that another process builds
 FREE_SHARE = 0.9  # of the free disk space, the most that a cache may take
 
 
@@ -122,7 +126,7 @@ def check_budget(
     `replaced`: bytes of older caches in the folder, which make room.
     """
     wanted = sum(layout.bytes for layout in layouts)
-    free = shutil.disk_usage(folder).free + replaced
+    free = shutil.disk_usage(_existing(folder)).free + replaced
     if wanted > budget * GIGABYTE:
         raise UserError(
             f"train.cache.disk_budget: the cached maps would take {wanted / GIGABYTE:.1f} GB, "
@@ -133,6 +137,11 @@ def check_budget(
             f"{folder}: the cached maps would take {wanted / GIGABYTE:.1f} GB, "
             f"{free / GIGABYTE:.1f} GB are free; free some space or lower the step's views"
         )
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
 def cache_key(state: Mapping[str, Tensor], *facts: object) -> str:
@@ -156,6 +165,28 @@ def is_complete(folder: Path, key: str) -> bool:
 def mark_complete(folder: Path, key: str) -> None:
     """Say that the cache is finished; a cache without this mark is built anew."""
     (folder / DONE).write_text(json.dumps({"key": key}))
+
+
+@contextmanager
+def hold(folder: Path, tick: Callable[[], None]) -> Iterator[None]:
+    """Hold the folder of a shared cache, so that one process builds it while others wait.
+
+    The system lets go of it when the process ends. `tick` is called while waiting.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("a")
+    except OSError as error:
+        raise UserError(f"{folder}: cannot hold a cache: {error.strerror}") from None
+    with file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                tick()
+                time.sleep(PAUSE)
+        yield
 
 
 def row_batches(rows: int, batch_size: int) -> Iterator[NDArray[np.int64]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from torch import Tensor
 from protopyramid.config.schema import Config
 from protopyramid.data.augmentation import augment
 from protopyramid.data.store import ImageStore
-from protopyramid.model.backbones import IMAGE
+from protopyramid.model.backbones import IMAGE, LEVELS
 from protopyramid.model.inference import device_of, model_input
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.training.feature_cache import (
@@ -24,6 +26,7 @@ from protopyramid.training.feature_cache import (
     FeatureCache,
     cache_key,
     check_budget,
+    hold,
     is_complete,
     mark_complete,
     row_batches,
@@ -35,6 +38,18 @@ Indices = NDArray[np.int64]
 FIXED_VIEWS = 10_000
 REPEATS = 1_000
 PLAIN = 0  # the view of an image as it is
+KEY_LETTERS = 16  # of a cache's key, enough to name its folder
+
+
+@dataclass(frozen=True)
+class CachePlace:
+    """Where caches are kept: in the run's folder, or in one that runs with the same frozen part share.
+
+    A shared cache has the maps of all levels up to the cut, whichever of them the run's neck reads.
+    """
+
+    folder: Path
+    shared: bool = False
 
 
 class Fetched(NamedTuple):
@@ -50,9 +65,15 @@ class MapSource:
     """The images of one split, as starting maps for the network."""
 
     def __init__(
-        self, name: str, model: PrototypeNetwork, store: ImageStore, config: Config
+        self,
+        name: str,
+        model: PrototypeNetwork,
+        store: ImageStore,
+        config: Config,
+        place: CachePlace,
     ) -> None:
         self.name, self.model, self.store, self.config = name, model, store, config
+        self.place = place
         self._cache: FeatureCache | None = None
         self._key = ""
         self._views = 0
@@ -95,9 +116,7 @@ class MapSource:
             len(self.store) * (views + 1), shapes, size, self.config.train.cache.half
         )
 
-    def open_cache(
-        self, folder: Path, cut: int, views: int, fabric: Fabric, tick: Callable[[], None]
-    ) -> None:
+    def open_cache(self, cut: int, views: int, fabric: Fabric, tick: Callable[[], None]) -> None:
         """Use the cache of this cut and these views, building it where it is not complete.
 
         Every machine has its own: mapped files that several machines write are not safe on all file
@@ -107,14 +126,17 @@ class MapSource:
         key = cache_key(self._frozen_state(cut), cut, views, layout, *self._facts())
         if self._cache is not None and key == self._key:
             return
-        folder = folder / f"node-{fabric.node_rank}" / self.name
+        node = f"node-{fabric.node_rank}"
+        folder = self.place.folder / (key[:KEY_LETTERS] if self.place.shared else "") / node
         first = fabric.local_rank == 0
-        if any_process(fabric, int(first and not is_complete(folder, key))):
-            self.close_cache()
-            self._build(folder, layout, cut, views, fabric, tick)
-            fabric.barrier()
-            if first:
-                mark_complete(folder, key)
+        with hold(folder, tick) if first and self.place.shared else nullcontext():
+            folder = folder / self.name
+            if any_process(fabric, int(first and not is_complete(folder, key))):
+                self.close_cache()
+                self._build(folder, layout, cut, views, fabric, tick)
+                fabric.barrier()
+                if first:
+                    mark_complete(folder, key)
         self._cache, self._key, self._views = FeatureCache(folder, layout, "r"), key, views
 
     def close_cache(self) -> None:
@@ -150,7 +172,8 @@ class MapSource:
     def _at_cut(self, images: Tensor, cut: int) -> dict[int, Tensor]:
         """The maps that cross a cut: that of the block itself, and finer ones that the neck reads."""
         model = self.model
-        keep = {cut, *(level for level in model.neck.inputs if level <= cut)}
+        read = LEVELS if self.place.shared else model.neck.inputs
+        keep = {cut, *(level for level in read if level <= cut)}
         modes = [(module, module.training) for module in model.backbone.modules()]
         model.backbone.eval()
         with torch.no_grad():

@@ -50,7 +50,7 @@ from protopyramid.training.head_fit import fit_head
 from protopyramid.training.health import prototype_health
 from protopyramid.training.initialise import PatchCollector, start_prototypes
 from protopyramid.training.initialise import merge as merge_patches
-from protopyramid.training.maps import Fetched, MapSource
+from protopyramid.training.maps import CachePlace, Fetched, MapSource
 from protopyramid.training.parts import (
     frozen_cut,
     make_optimiser,
@@ -135,9 +135,11 @@ class Trainer:
         folder: RunFolder,
         fabric: Fabric,
         backbone_from: Path | None = None,
+        cache: Path | None = None,
     ) -> None:
         self.config, self.manifest, self.folder, self.fabric = config, manifest, folder, fabric
         self.backbone_from = backbone_from
+        self.place = CachePlace(folder / CACHE) if cache is None else CachePlace(cache, shared=True)
         if config.train.threads:
             torch.set_num_threads(config.train.threads)
         torch.manual_seed(config.train.seed)
@@ -223,7 +225,7 @@ class Trainer:
 
     def _check_budgets(self) -> None:
         """Refuse a schedule whose caches do not fit, before any work."""
-        old = used_bytes(self.folder / CACHE)
+        old = 0 if self.place.shared else used_bytes(self.place.folder)
         for stage in self.plan:
             step = stage.step
             if isinstance(step, TrainStep) and self._caches(step):
@@ -233,7 +235,7 @@ class Trainer:
                     self.validation.source.layout(cut, 0),
                 ]
                 budget = self.config.train.cache.disk_budget
-                check_budget(self.folder.path, layouts, budget, old)
+                check_budget(self.place.folder, layouts, budget, old)
 
     def _finish(self) -> None:
         """Write the model that was best on validation, and all that explains it."""
@@ -528,7 +530,7 @@ class Trainer:
             return
         cut = frozen_cut(self.model, step.learns)
         for split, views in zip(splits, (step.views, 0), strict=True):
-            split.source.open_cache(self.folder / CACHE, cut, views, self.fabric, self._tick)
+            split.source.open_cache(cut, views, self.fabric, self._tick)
 
     def _caches(self, step: TrainStep) -> bool:
         cut = frozen_cut(self.model, step.learns)
@@ -537,7 +539,7 @@ class Trainer:
     def _split(self, name: str) -> Split:
         samples = self.manifest.split(name)
         data = self.config.data
-        source = MapSource(name, self.model, ImageStore(samples, data), self.config)
+        source = MapSource(name, self.model, ImageStore(samples, data), self.config, self.place)
         labels = np.array([data.classes.index(s.label) for s in samples], dtype=np.int64)
         lesions = [
             s.label != data.negative_class and (s.mask is not None or s.box is not None)
