@@ -34,9 +34,7 @@ def test_a_variant_is_its_preset_with_named_then_single_settings_on_top(tmp_path
 
 
 def test_settings_of_the_study_are_under_those_of_a_variant_and_the_callers_on_top(tmp_path):
-    settings = (
-        'set = { "loss.contrast" = 3.0, "train.batch_size" = 5, "data.image_size" = 64 }\n'
-    )
+    settings = 'set = { "loss.contrast" = 3.0, "train.batch_size" = 5, "data.image_size" = 64 }\n'
     text = settings + ONE + 'set = { "loss.contrast" = 4.0 }\n'
     study = read_study(written(tmp_path, text), {"train.batch_size": 6})
     config = variant_config(study, study.variants[0], 0, tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -296,18 +295,12 @@ def test_a_resumed_run_is_not_centred_again(
     assert len(calls) == 1
 
 
-def sampled(trainer: Trainer, most: int | None) -> Iterator[int]:
-    seen: list[int] = []
-    trainer._each_training_batch(lambda z, images, *_: seen.extend(images.tolist()), most=most)
-    return iter(seen)
-
-
 @pytest.mark.parametrize("most", [None, 1, 5, 23, 24, 256])
 def test_a_sample_is_spread_evenly_and_no_larger_than_asked_for(
     phantoms: Path, tmp_path: Path, most: int | None
 ) -> None:
     trainer = start(phantoms, tmp_path / "run")
-    seen, pool = list(sampled(trainer, most)), trainer._pool()
+    seen, pool = trainer._pool(most).tolist(), trainer._pool()
     assert len(pool) == 24
     if most is None or most >= 24:
         assert seen == pool.tolist()
@@ -316,3 +309,16 @@ def test_a_sample_is_spread_evenly_and_no_larger_than_asked_for(
     places = [pool.tolist().index(image) for image in seen]
     assert places[0] == 0
     assert len(set(np.diff(places).tolist())) <= 1
+
+
+def test_maps_that_are_held_and_maps_that_are_not_give_the_same_start(
+    phantoms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, held = start(phantoms, tmp_path / "drawn"), start(phantoms, tmp_path / "held")
+    held._centre_pyramid(held.model.neck)
+    monkeypatch.setattr("protopyramid.training.trainer.HELD_BYTES", 0)
+    computed = start(phantoms, tmp_path / "computed")
+    computed._centre_pyramid(computed.model.neck)
+    before, one, other = (each.model.neck.state_dict() for each in (drawn, held, computed))
+    assert all(torch.equal(one[name], tensor) for name, tensor in other.items())
+    assert any(not torch.equal(before[name], tensor) for name, tensor in other.items())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -77,6 +77,7 @@ from protopyramid.training.tensorboard import Board
 
 CACHE = "cache"
 CENTRING_IMAGES = 256  # a sample is enough for the means and variances of channels
+HELD_BYTES = 10**9  # of backbone maps that are kept from one level's centring to the next
 
 
 class StepModule(nn.Module):
@@ -422,10 +423,27 @@ class Trainer:
     # -- passes over images ----------------------------------------------------------------------
     def _centre_pyramid(self, neck: Pyramid) -> None:
         """Coarsest level first, since each level feeds the next; a sample of the images is enough."""
+        self.model.eval()
+        held: dict[int, dict[int, Tensor]] = {}  # backbone maps by the first image of their batch
         for level in reversed(neck.inputs):
             moments = ChannelMoments(level, self.config.model.neck.dim)
-            self._each_training_batch(moments.update, most=CENTRING_IMAGES)
+            for part in self._own_batches(self.train_split.source, self._pool(CENTRING_IMAGES)):
+                with torch.no_grad():
+                    moments.update(neck(self._held_maps(held, part)))
             centre_level(neck, level, gather(self.fabric, moments.result()))
+
+    def _held_maps(
+        self, held: dict[int, dict[int, Tensor]], part: NDArray[np.int64]
+    ) -> dict[int, Tensor]:
+        """Backbone maps of a batch as it is; kept in `held` as long as that stays small."""
+        first = int(part[0])
+        if first in held:
+            return held[first]
+        given = self.train_split.source.plain(part).maps
+        maps = self.model.backbone.advance(given, self.model.neck.inputs)
+        if sum(tensor_bytes(each) for each in (*held.values(), maps)) <= HELD_BYTES:
+            held[first] = maps
+        return maps
 
     def _start_prototypes(self) -> None:
         prototypes = self.model.prototypes
@@ -435,16 +453,11 @@ class Trainer:
         parts = to_device(gather(self.fabric, collector.result()), self.fabric.device)
         start_prototypes(prototypes, merge_patches(parts), self.config.train.seed)
 
-    def _each_training_batch(self, use: Callable[..., None], most: int | None = None) -> None:
-        """Give z, indices, labels, masks and flags of training images, as they are, to `use`.
-
-        All of them or, evenly spread, at most `most`.
-        """
+    def _each_training_batch(self, use: Callable[..., None]) -> None:
+        """Give z, indices, labels, masks and flags of training images, as they are, to `use`."""
         self.model.eval()
-        source, pool = self.train_split.source, self._pool()
-        if most is not None:
-            pool = pool[:: -(-len(pool) // most)]
-        for part in self._own_batches(source, pool):
+        source = self.train_split.source
+        for part in self._own_batches(source, self._pool()):
             fetched = source.plain(part)
             with torch.no_grad():
                 z = self.model.pyramid_from_maps(fetched.maps)
@@ -492,12 +505,17 @@ class Trainer:
     def _eval_size(self) -> int:
         return self.config.train.eval_batch_size
 
-    def _pool(self) -> NDArray[np.int64]:
-        """Training images that projection and head fit use: with negatives drawn once, only those."""
+    def _pool(self, most: int | None = None) -> NDArray[np.int64]:
+        """Training images that projection and head fit use: with negatives drawn once, only those.
+
+        All of them or, evenly spread, at most `most`.
+        """
         once = self.config.data.negatives.resample == "once"
-        if not once:
-            return self.train_split.everything
-        return training_pool(self.train_split.labels, self.config.data, self.config.train.seed, 0)
+        pool = self.train_split.everything
+        if once:
+            labels, data = self.train_split.labels, self.config.data
+            pool = training_pool(labels, data, self.config.train.seed, 0)
+        return pool if most is None else pool[:: -(-len(pool) // most)]
 
     # -- parts of a step -------------------------------------------------------------------------
     def _batches(self, epoch: int) -> list[Draw]:
@@ -649,6 +667,11 @@ def load_backbone_of_run(model: PrototypeNetwork, path: Path) -> int:
         )
     model.backbone.load_state_dict(found)
     return len(found)
+
+
+def tensor_bytes(tensors: Mapping[int, Tensor]) -> int:
+    """What tensors take in memory."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def _firsts(images: NDArray[np.int64], size: int) -> list[int]:
