@@ -127,6 +127,30 @@ def test_a_model_does_not_differ_from_itself() -> None:
     assert all(each == {"difference": 0, "ci95": [0, 0], "p": 1} for each in found.values())
 
 
+def test_the_mean_over_seeds_is_tested_on_the_same_resamples() -> None:
+    """Independently: resample patients one at a time, and average the differences of the seeds."""
+    pairs = [(made_up(seed)[0], made_up(seed + 10)[0]) for seed in (1, 2)]
+    labels = made_up(1)[1]
+    patients = np.array([str(i // 3) for i in range(200)])
+    weights = metrics.resample_weights(list(patients), 50, 0)
+    margins = labels != CLASSES.index("negative")
+
+    def macro(probabilities: np.ndarray, rows: np.ndarray) -> float:
+        return float(
+            np.mean([sk.roc_auc_score(labels[rows] == c, probabilities[rows, c]) for c in range(3)])
+        )
+
+    drawn = []
+    for counts in weights:
+        rows = np.repeat(np.flatnonzero(margins), counts[margins].astype(int))
+        drawn.append(np.mean([macro(second, rows) - macro(first, rows) for first, second in pairs]))
+    found = metrics.mean_paired_differences(pairs, labels, CLASSES, "negative", weights)["mean"]
+    rows = np.flatnonzero(margins)
+    expected = np.mean([macro(second, rows) - macro(first, rows) for first, second in pairs])
+    assert found["difference"] == pytest.approx(expected)
+    assert found["ci95"] == pytest.approx(np.quantile(drawn, [0.025, 0.975]))
+
+
 def test_patients_with_many_images_widen_the_interval() -> None:
     rng = np.random.default_rng(0)
     labels = np.repeat(rng.integers(0, 2, 40), 10)

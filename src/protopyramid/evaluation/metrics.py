@@ -149,21 +149,42 @@ def paired_differences(
     first, second (N, C). Both are resampled alike. `difference` = second - first, `ci95`, and `p`,
     two-sided: twice the share of resamples on the rarer side of zero.
     """
-    points = [class_aurocs(each, labels, classes, negative) for each in (first, second)]
-    drawn = [resampled_aurocs(each, labels, classes, negative, weights) for each in (first, second)]
+    return mean_paired_differences([(first, second)], labels, classes, negative, weights)
+
+
+def mean_paired_differences(
+    pairs: Sequence[tuple[Array, Array]],
+    labels: Labels,
+    classes: Sequence[str],
+    negative: str,
+    weights: Array,
+) -> dict[str, dict[str, Any]]:
+    """As `paired_differences`, of the mean over several pairs of runs, as those of several seeds.
+
+    Every pair (N, C) is of the same rows, and all are resampled alike.
+    """
+    sides = [[_aurocs(each, labels, classes, negative, weights) for each in pair] for pair in pairs]
     results = {}
-    for name in (*points[0], "mean"):
-        if name == "mean":
-            values = [mean_of_known(point) for point in points]
-            resampled = [
-                _mean_of_resamples(point, each, len(weights))
-                for point, each in zip(points, drawn, strict=True)
-            ]
-        else:
-            values = [point[name] for point in points]
-            resampled = [each[name] for each in drawn]
-        results[name] = _difference(values, resampled[1] - resampled[0])
+    for name in sides[0][0]:
+        values = [_mean_value([pair[side][name][0] for pair in sides]) for side in (0, 1)]
+        drawn = np.mean([second[name][1] - first[name][1] for first, second in sides], axis=0)
+        results[name] = _difference(values, drawn)
     return results
+
+
+def _aurocs(
+    probabilities: Array, labels: Labels, classes: Sequence[str], negative: str, weights: Array
+) -> dict[str, tuple[float | None, Array]]:
+    """AUROC and its resamples (R,), {class or "mean": ...}."""
+    points = class_aurocs(probabilities, labels, classes, negative)
+    drawn = resampled_aurocs(probabilities, labels, classes, negative, weights)
+    mean = (mean_of_known(points), _mean_of_resamples(points, drawn, len(weights)))
+    return {**{name: (points[name], drawn[name]) for name in points}, "mean": mean}
+
+
+def _mean_value(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if len(known) == len(values) else None
 
 
 def _difference(values: Sequence[float | None], drawn: Array) -> dict[str, Any]:

@@ -105,6 +105,8 @@ def figures(job: Job) -> dict[str, Any] | None:
         return None
     run = load_run(job.run)
     found: dict[str, Any] = run.folder.read_json(EVALUATION)
+    near = [record.similarity for record in run.prototypes]
+    found["nearest"] = {"mean": sum(near) / len(near), "worst": min(near)} if near else None
     if _is_measured(run, CONTROL_FIGURE):
         found["control"] = run.folder.read_json(CONTROL_FIGURE)["auroc"]
     return found

@@ -5,14 +5,18 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from protopyramid.config.loading import parse_assignments
 from protopyramid.errors import UserError
-from protopyramid.evaluation.comparison import Comparison, compare, number
+from protopyramid.evaluation import metrics
+from protopyramid.evaluation.comparison import Comparison, compare, number, stored_evaluation
+from protopyramid.evaluation.evaluate import RESAMPLES
 from protopyramid.explain.saliency import METHODS
 from protopyramid.run import RunFolder, load_run
 from protopyramid.studies.job import CACHE, Job, figures, prepare_data
@@ -29,6 +33,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "AUROC indistinct",
         "AUROC spiculated",
         "accuracy",
+        "sensitivity negative",
         "control AUROC",
         "elimination",
     ),
@@ -38,8 +43,10 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
     "By margin": (
         *("fine circumscribed", "fine indistinct", "fine spiculated"),
+        *("lesion circumscribed", "lesion indistinct", "lesion spiculated"),
         *("peak inside circumscribed", "peak inside indistinct", "peak inside spiculated"),
         *("area 2", "area 3", "area 4", "area 5"),
+        *("nearest patch, mean", "nearest patch, worst"),
     ),
 }
 DIFFERENCES = ("AUROC", "fine", "lesion", "area", "elimination")
@@ -48,6 +55,7 @@ LEGEND = (
     "activation precision, the share of a prototype's strongest 5 % that lies inside the annotation or "
     "the lesion box, and by level. area: share of the image above half of the map's maximum. peak "
     "inside: share of prototypes whose own peak lies inside the annotation of their source image. "
+    "nearest patch: similarity of a prototype to the patch that it became, just before. "
     "elimination: share of a logit that comes from negative weights. control AUROC: with the annotated "
     "part of every test image replaced by its surroundings."
 )
@@ -107,7 +115,8 @@ def write_result(study: Study, place: Place) -> str:
     rows = make_rows(study, found)
     text = render(study, rows)
     if study.compare:
-        text += "\n" + render_comparisons(study, compare_seeds(study, place))
+        found_by_seed = compare_seeds(study, place)
+        text += "\n" + render_comparisons(study, found_by_seed, over_seeds(study, place))
     folder = RunFolder(place.out)
     folder.write_text(f"{place.file.stem}.csv", csv_text(study, rows))
     folder.write_text(f"{place.file.stem}.md", text)
@@ -141,9 +150,42 @@ def compare_seeds(study: Study, place: Place) -> list[Comparison]:
     return found
 
 
-def render_comparisons(study: Study, found: Sequence[Comparison]) -> str:
+def over_seeds(study: Study, place: Place) -> list[dict[str, Any]] | None:
+    """The paired test of each variant but the first, of the mean over seeds.
+
+    None where the seeds have other test images, as phantoms have, or where there is one seed.
+    """
+    found = []
+    for variant in study.shown:
+        runs = [load_run(place.out / f"seed-{seed}/{variant.name}") for seed in study.seeds]
+        found.append([stored_evaluation(run, run.name, None, "test") for run in runs])
+    first = found[0][0]
+    if len(study.seeds) < 2 or any(
+        each.figures["rows"] != first.figures["rows"] for runs in found for each in runs
+    ):
+        return None
+    classes = first.figures["classes"]
+    labels = np.array([classes.index(label) for label in first.labels], dtype=np.int64)
+    weights = metrics.resample_weights(first.patients, RESAMPLES, 0)
+    tests = []
+    for evaluations in found[1:]:
+        pairs = [
+            (ours.probabilities, theirs.probabilities)
+            for ours, theirs in zip(found[0], evaluations, strict=True)
+        ]
+        negative = first.figures["negative_class"]
+        test = metrics.mean_paired_differences(pairs, labels, classes, negative, weights)
+        tests.append(test["mean"])
+    return tests
+
+
+def render_comparisons(
+    study: Study, found: Sequence[Comparison], over: Sequence[Mapping[str, Any]] | None = None
+) -> str:
     """The paired differences of each seed, and localisation with saliency methods over seeds."""
     seeds = [f"seed {seed}" for seed in study.seeds]
+    if over is not None:
+        seeds.append("mean of the seeds")
     lines = [
         "## AUROC minus that of the first, 95 % intervals by paired bootstrap over patients\n",
         f"| | {' | '.join(seeds)} |",
@@ -151,6 +193,8 @@ def render_comparisons(study: Study, found: Sequence[Comparison]) -> str:
     ]
     for index, row in enumerate(found[0].rows[1:], start=1):
         tests = [each.rows[index]["against_first"]["mean"] for each in found]
+        if over is not None:
+            tests.append(over[index - 1])
         cells = [number(test["difference"], test["ci95"]) for test in tests]
         lines.append(f"| {row['name']} | {' | '.join(cells)} |")
     lines += ["", "## Prototypes and saliency maps\n"]

@@ -35,8 +35,9 @@ def columns_of(figures: Mapping[str, Any]) -> dict[str, float | None]:
     found["lesion"] = precision["lesion"]["mean"]
     for level, value in (precision["lesion"]["per_level"] or {}).items():
         found[f"lesion {level}"] = value
-    for name, value in (precision["fine"]["per_class"] or {}).items():
-        found[f"fine {name}"] = value
+    for scale in ("fine", "lesion"):
+        for name, value in (precision[scale]["per_class"] or {}).items():
+            found[f"{scale} {name}"] = value
     for name, value in (
         (figures.get("prototype_peak_inside") or {}).get("per_class") or {}
     ).items():
@@ -47,6 +48,9 @@ def columns_of(figures: Mapping[str, Any]) -> dict[str, float | None]:
     elimination = figures.get("elimination") or {}
     found["elimination"] = elimination.get("mean")
     found["control AUROC"] = figures.get("control")
+    for name, value in (figures.get("nearest") or {}).items():
+        found[f"nearest patch, {name}"] = value
+    found["sensitivity negative"] = (figures.get("sensitivity") or {}).get("negative")
     return found
 
 
