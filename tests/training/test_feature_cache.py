@@ -258,7 +258,7 @@ def test_a_cache_made_with_another_padding_is_not_taken(phantoms: Path, tmp_path
         for padding in ("zeros", "replicate")
     ]
     first, second = (
-        cache_key(source._frozen_state(3), 3, 1, source.layout(3, 1), *source._facts())
+        cache_key(source._frozen_state(3), 3, 1, source.layouts(3, 1), *source._facts())
         for source in facts
     )
     assert first != second

@@ -540,7 +540,10 @@ class Cache(Section):
         20.0,
         description="Gigabytes that the cache may take on disk; more is refused before any work.",
     )
-    half: bool = Field(False, description="Keep the cached maps in half precision.")
+    half: bool = Field(
+        False,
+        description="Keep the cached maps of augmented views in half precision; those of the images as they are stay exact.",
+    )
 
 
 class Train(Section):

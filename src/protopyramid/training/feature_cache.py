@@ -1,9 +1,9 @@
 """Freeze means cache: maps of the frozen beginning of the backbone, computed once.
 
 With blocks 1 … cut frozen, what crosses the cut is the map of block `cut` and the finer maps that the
-neck reads. They are kept for every image as it is (view 0) and for V fixed augmented views, in
-memory-mapped files with channels last. Training, projection, head fit and validation read them from
-there; the numbers are those that the backbone would give.
+neck reads. They are kept for every image as it is and for V fixed augmented views, in memory-mapped
+files with channels last. Training, projection, head fit and validation read them from there; the
+numbers are those that the backbone would give.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ Indices = NDArray[np.int64]
 # The second number of an augmentation key: fixed views come first, then fresh ones by epoch.
 FIXED_VIEWS = 10_000
 REPEATS = 1_000
-PLAIN = 0  # the view of an image as it is
+PARTS = PLAIN, FIXED = "plain", "fixed"  # folders of a cache: images as they are, and their views
 KEY_LETTERS = 16  # of a cache's key, enough to name its folder
 
 
@@ -74,14 +74,15 @@ class MapSource:
     ) -> None:
         self.name, self.model, self.store, self.config = name, model, store, config
         self.place = place
-        self._cache: FeatureCache | None = None
+        self._plain: FeatureCache | None = None  # a row an image
+        self._fixed: FeatureCache | None = None  # a row an image and view
         self._key = ""
         self._views = 0
 
     def plain(self, images: Indices) -> Fetched:
         """Images as they are."""
-        if self._cache is not None and self._exact:
-            return self._cached(images * (self._views + 1) + PLAIN)
+        if self._plain is not None:
+            return self._cached(self._plain, images)
         return self._loaded(images, None)
 
     def fresh(self, images: Indices, repeats: Indices, epoch: int) -> Fetched:
@@ -92,29 +93,30 @@ class MapSource:
     def fixed(self, images: Indices, repeats: Indices, epoch: int, views: int) -> Fetched:
         """One of the fixed views of each image, another one each epoch."""
         chosen = (epoch + images + repeats) % views
-        if self._cache is not None and views == self._views:
-            return self._cached(images * (self._views + 1) + 1 + chosen)
+        if self._fixed is not None and views == self._views:
+            return self._cached(self._fixed, images * views + chosen)
         return self._loaded(images, chosen)
-
-    @property
-    def _exact(self) -> bool:
-        """Half precision is good enough to train and to validate on, not to project on."""
-        return not self.config.train.cache.half or self._views == 0
 
     def prefetch(self, images: Indices) -> None:
         """Start decoding images that will soon be asked for."""
-        if self._cache is None or not self._exact:
+        if self._plain is None:
             self.store.prefetch(images.tolist())
 
     # -- the cache -------------------------------------------------------------------------------
-    def layout(self, cut: int, views: int) -> CacheLayout:
-        """What a cache at this cut would hold; found by a dry run on one image."""
+    def layouts(self, cut: int, views: int) -> list[CacheLayout]:
+        """What a cache at this cut would hold: images as they are and, if any, their fixed views.
+
+        Half precision is good enough to train on, not to project on: only the views have it. The
+        shapes are found by a dry run on one image.
+        """
         size = self.config.data.image_size
         maps = self._at_cut(torch.zeros(1, 3, size, size), cut)
         shapes = {block: (m.shape[1], m.shape[2], m.shape[3]) for block, m in maps.items()}
-        return CacheLayout(
-            len(self.store) * (views + 1), shapes, size, self.config.train.cache.half
-        )
+        plain = CacheLayout(len(self.store), shapes, size, half=False)
+        if not views:
+            return [plain]
+        half = self.config.train.cache.half
+        return [plain, CacheLayout(len(self.store) * views, shapes, size, half)]
 
     def open_cache(self, cut: int, views: int, fabric: Fabric, tick: Callable[[], None]) -> None:
         """Use the cache of this cut and these views, building it where it is not complete.
@@ -122,9 +124,9 @@ class MapSource:
         Every machine has its own: mapped files that several machines write are not safe on all file
         systems, and reading is what has to be fast.
         """
-        layout = self.layout(cut, views)
-        key = cache_key(self._frozen_state(cut), cut, views, layout, *self._facts())
-        if self._cache is not None and key == self._key:
+        layouts = self.layouts(cut, views)
+        key = cache_key(self._frozen_state(cut), cut, views, layouts, *self._facts())
+        if self._plain is not None and key == self._key:
             return
         node = f"node-{fabric.node_rank}"
         folder = self.place.folder / (key[:KEY_LETTERS] if self.place.shared else "") / node
@@ -133,40 +135,61 @@ class MapSource:
             folder = folder / self.name
             if any_process(fabric, int(first and not is_complete(folder, key))):
                 self.close_cache()
-                self._build(folder, layout, cut, views, fabric, tick)
+                self._build(folder, layouts, cut, fabric, tick)
                 fabric.barrier()
                 if first:
                     mark_complete(folder, key)
-        self._cache, self._key, self._views = FeatureCache(folder, layout, "r"), key, views
+        caches = [
+            FeatureCache(folder / name, layout, "r")
+            for name, layout in zip(PARTS, layouts, strict=False)
+        ]
+        self._plain, self._fixed = caches[0], caches[1] if views else None
+        self._key, self._views = key, views
 
     def close_cache(self) -> None:
         """Go back to the images."""
-        self._cache, self._key, self._views = None, "", 0
+        self._plain = self._fixed = None
+        self._key, self._views = "", 0
 
     def _build(
         self,
         folder: Path,
-        layout: CacheLayout,
+        layouts: Sequence[CacheLayout],
         cut: int,
-        views: int,
         fabric: Fabric,
         tick: Callable[[], None],
     ) -> None:
         if fabric.local_rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            check_budget(folder, [layout], self.config.train.cache.disk_budget)
-            FeatureCache(folder, layout, "w+")
-        fabric.barrier()
-        cache = FeatureCache(folder, layout, "r+")
-        batches = list(row_batches(layout.rows, self.config.train.eval_batch_size))
+            check_budget(folder, layouts, self.config.train.cache.disk_budget)
+        for name, layout in zip(PARTS, layouts, strict=False):
+            if fabric.local_rank == 0:
+                (folder / name).mkdir()
+                FeatureCache(folder / name, layout, "w+")
+            fabric.barrier()
+            cache = FeatureCache(folder / name, layout, "r+")
+            self._fill(
+                cache, 0 if name == PLAIN else layout.rows // len(self.store), cut, fabric, tick
+            )
+
+    def _fill(
+        self,
+        cache: FeatureCache,
+        views: int,
+        cut: int,
+        fabric: Fabric,
+        tick: Callable[[], None],
+    ) -> None:
+        """Compute and write this process's share of the rows; with no views, of the images."""
+        batches = list(row_batches(cache.layout.rows, self.config.train.eval_batch_size))
         for rows in own_share_on_node(fabric, batches):
             tick()
-            images, view = rows // (views + 1), rows % (views + 1)
-            fetched = self._loaded(images, view - 1)
-            cache.write(
-                rows, self._at_cut(fetched.maps[IMAGE], cut), fetched.masks, fetched.annotated
+            fetched = (
+                self._loaded(rows // views, rows % views) if views else self._loaded(rows, None)
             )
+            maps = self._at_cut(fetched.maps[IMAGE], cut)
+            cache.write(rows, maps, fetched.masks, fetched.annotated)
         cache.flush()
 
     def _at_cut(self, images: Tensor, cut: int) -> dict[int, Tensor]:
@@ -197,25 +220,21 @@ class MapSource:
         padding = self.config.model.backbone.padding  # the frozen weights do not tell it
         return (names, fixed, padding, self.config.augmentation.model_dump_json())
 
-    def _cached(self, rows: Indices) -> Fetched:
-        assert self._cache is not None
-        maps, masks, annotated = self._cache.read(rows)
+    def _cached(self, cache: FeatureCache, rows: Indices) -> Fetched:
+        maps, masks, annotated = cache.read(rows)
         device = device_of(self.model)
         maps = {block: m.to(device, non_blocking=True) for block, m in maps.items()}
         return Fetched(maps, masks.to(device), annotated.to(device))
 
     # -- the images ------------------------------------------------------------------------------
     def _loaded(self, images: Indices, draws: Indices | None) -> Fetched:
-        """Images as they are (draws None, or -1 in a row) or augmented with the key of each draw."""
+        """Images as they are (draws None) or augmented with the key of each draw."""
         loaded = self.store.load(images.tolist())
         pictures, masks = loaded.images, loaded.masks
-        if draws is not None and (draws >= 0).any():
-            changed = np.flatnonzero(draws >= 0)
+        if draws is not None:
             seed = self.config.train.seed
-            keys = [(seed, int(draws[row]), int(images[row])) for row in changed]
-            rows = torch.from_numpy(changed)
-            new = augment(pictures[rows], masks[rows], keys, self.config.augmentation)
-            pictures[rows], masks[rows] = new
+            keys = [(seed, int(d), int(image)) for d, image in zip(draws, images, strict=True)]
+            pictures, masks = augment(pictures, masks, keys, self.config.augmentation)
         device = device_of(self.model)
         channels_last = self.config.train.channels_last
         ready = model_input(pictures, self.config.data, device, channels_last)

@@ -178,6 +178,9 @@ class Trainer:
         """Everything before the first step: weights to start from, prototypes from patches."""
         first_does(self.fabric, self._begin)
         same_everywhere(self.fabric, self.model)
+        first = self.plan[0].step
+        if isinstance(first, TrainStep):
+            self._prepare_cache(first)  # the start reads it too
         if isinstance(self.model.neck, Pyramid) and self.config.model.neck.start == "centred":
             self._centre_pyramid(self.model.neck)
         if self.model.prototypes is not None and self.config.model.prototypes.init == "patches":
@@ -232,8 +235,8 @@ class Trainer:
             if isinstance(step, TrainStep) and self._caches(step):
                 cut = frozen_cut(self.model, step.learns)
                 layouts = [
-                    self.train_split.source.layout(cut, step.views),
-                    self.validation.source.layout(cut, 0),
+                    *self.train_split.source.layouts(cut, step.views),
+                    *self.validation.source.layouts(cut, 0),
                 ]
                 budget = self.config.train.cache.disk_budget
                 check_budget(self.place.folder, layouts, budget, old)
