@@ -1,11 +1,15 @@
-# make setup | demo | test | lint | format | bench | results-phantom | results-ablations
+# make setup | demo | test | lint | format | bench | results-phantom | results-ablations | results-cbis
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-WORKERS ?= 2  # runs at a time of a study, one thread each
+# Runs at a time of a study, one thread each.
+WORKERS ?= 2
+# The lesions that results-cbis is made on (docs/data.md), and ImageNet weights: a file, or "imagenet".
+CBIS ?= ../shared/data/cbis-margins/manifest.csv
+VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo test lint format bench results-phantom results-ablations clean
+.PHONY: setup demo test lint format bench results-phantom results-ablations results-cbis clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -41,6 +45,10 @@ results-phantom: setup
 
 results-ablations: setup
 	$(BIN)/protopyramid study studies/ablations.toml --out results/phantoms --workers $(WORKERS)
+
+results-cbis: setup
+	$(BIN)/protopyramid study studies/cbis.toml --out results/cbis --data $(CBIS) \
+		--set model.backbone.weights=$(VGG16) --workers $(WORKERS)
 
 clean:
 	rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

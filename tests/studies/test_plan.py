@@ -1,14 +1,17 @@
 """A study is read, checked before any work, and made into configurations."""
 
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
+from protopyramid.config import load_config
 from protopyramid.config.small import DEMO_SECOND
 from protopyramid.errors import UserError
 from protopyramid.studies.plan import read_study, variant_config
 
 STUDIES = Path(__file__).parents[2] / "studies"
+RECIPES = Path(__file__).parents[2] / "recipes"
 ONE = 'title = "T"\n[[variants]]\nname = "a"\npreset = "fpn-iaia-bl"\n'
 
 
@@ -22,6 +25,17 @@ def written(folder: Path, text: str) -> Path:
 def test_the_studies_of_the_project_can_be_read(path):
     study = read_study(path)
     assert study.shown and len(study.seeds) >= 2
+
+
+def test_the_recipe_has_the_data_and_views_of_the_systems_it_is_compared_with():
+    """Trained by hand or in the study, it is the same training."""
+    study = read_study(STUDIES / "cbis.toml")
+    recipe = load_config(RECIPES / "cbis-margins.toml")
+    for key, value in study.set.items():
+        assert attrgetter(key)(recipe) == (tuple(value) if isinstance(value, list) else value), key
+    config = variant_config(study, study.variant("fpn-iaia-bl"), 0, STUDIES)
+    threads = {"train": config.train.model_copy(update={"threads": recipe.train.threads})}
+    assert config.model_copy(update=threads) == recipe
 
 
 def test_a_variant_is_its_preset_with_named_then_single_settings_on_top(tmp_path):
