@@ -76,11 +76,14 @@ class Place:
 
 
 def jobs_of(study: Study, place: Place, seeds: Sequence[int]) -> list[Job]:
-    """Every variant with every seed, seed by seed."""
+    """Every variant with every seed, variant by variant.
+
+    So runs side by side are of several seeds, and none waits for a cache that another builds.
+    """
     return [
         Job(study, place.file.parent, place.out, variant, seed, place.data)
-        for seed in seeds
         for variant in study.variants
+        for seed in seeds
     ]
 
 
