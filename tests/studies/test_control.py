@@ -1,10 +1,13 @@
 """The annotated part is replaced by what the surroundings alone tell."""
 
 import numpy as np
+import pytest
 import torch
+from PIL import Image
 
 from protopyramid.data.images import read_image, read_mask
 from protopyramid.data.manifest import read_manifest
+from protopyramid.errors import UserError
 from protopyramid.studies.control import control_auroc, replaced, write_control
 
 
@@ -59,6 +62,31 @@ def test_the_control_images_are_those_of_the_split_outside_the_mask(phantom_mani
         mask = read_mask(old.mask, image.shape)
         np.testing.assert_array_equal(image[~mask], changed[~mask])
         assert not mask.any() or (image[mask] != changed[mask]).any()
+
+
+def test_without_masks_the_whole_box_is_replaced(tmp_path):
+    random = np.random.default_rng(0)
+    grey = random.integers(0, 255, (40, 40), dtype=np.uint8)
+    Image.fromarray(grey).save(tmp_path / "a.png")
+    Image.fromarray(grey).save(tmp_path / "b.png")
+    header = "image,label,split,patient_id,lesion_x0,lesion_y0,lesion_x1,lesion_y1\n"
+    data = tmp_path / "data.csv"
+    data.write_text(header + "a.png,spiculated,test,1,10,5,30,20\nb.png,negative,test,2,,,,\n")
+    samples = read_manifest(write_control(data, tmp_path / "control")).split("test")
+    assert [sample.label for sample in samples] == ["spiculated"]
+    found = read_image(samples[0].image) * 255
+    outside = np.ones((40, 40), dtype=bool)
+    outside[5:20, 10:30] = False
+    np.testing.assert_allclose(found[outside], grey[outside], atol=0.01)
+    assert found[~outside].std() < grey[~outside].std() / 3  # smooth, where noise was
+
+
+def test_a_split_without_annotations_has_no_control(tmp_path):
+    Image.fromarray(np.zeros((40, 40), np.uint8)).save(tmp_path / "a.png")
+    data = tmp_path / "data.csv"
+    data.write_text("image,label,split,patient_id\na.png,spiculated,test,1\n")
+    with pytest.raises(UserError, match="has a mask or a box"):
+        write_control(data, tmp_path / "control")
 
 
 def test_the_control_of_a_run_is_its_auroc_on_those_images(new_run, phantom_manifest, tmp_path):

@@ -2,7 +2,7 @@
 
 A model that looks at the margin is lost without it. On phantoms nothing outside the annotated band tells
 the margins apart, so its AUROC must fall to chance; what is left above shows a leak of the data or the
-model.
+model. Where there is a box and no mask, the whole box is replaced; its size and what surrounds it stay.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from protopyramid.data.images import read_image, read_mask
 from protopyramid.data.manifest import BOX_COLUMNS, Sample, read_manifest
+from protopyramid.errors import UserError
 from protopyramid.evaluation import metrics
 from protopyramid.evaluation.evaluate import class_numbers, run_pass
 from protopyramid.evaluation.split import evaluated_split
@@ -63,7 +64,11 @@ def write_control(manifest: Path, folder: Path, split: str = "test") -> Path:
     if target.is_file():
         return target
     table = read_manifest(manifest)
-    rows = [sample for sample in table.split(split) if sample.mask is not None]
+    rows = [sample for sample in table.split(split) if sample.mask or sample.box]
+    if not rows:
+        raise UserError(
+            f"{manifest}: no image of split {split} has a mask or a box; set no control"
+        )
     out = RunFolder(folder)
     written = []
     for number, sample in enumerate(rows):
@@ -76,12 +81,22 @@ def write_control(manifest: Path, folder: Path, split: str = "test") -> Path:
 def _picture(sample: Sample) -> bytes:
     image = read_image(sample.image)
     grey = image if image.ndim == 2 else image.mean(2)
-    assert sample.mask is not None
-    mask = torch.from_numpy(read_mask(sample.mask, (grey.shape[0], grey.shape[1])))
+    mask = torch.from_numpy(_annotated(sample, (grey.shape[0], grey.shape[1])))
     found = replaced(torch.from_numpy(grey)[None], mask[None])[0].numpy()
     buffer = io.BytesIO()
     Image.fromarray(np.rint(found * LARGEST).astype(np.uint16)).save(buffer, format="PNG")
     return buffer.getvalue()
+
+
+def _annotated(sample: Sample, size: tuple[int, int]) -> NDArray[np.bool_]:
+    """The mask of an image of size (height, width) or, without one, its lesion box."""
+    if sample.mask is not None:
+        return read_mask(sample.mask, size)
+    assert sample.box is not None
+    x0, y0, x1, y1 = (round(value) for value in sample.box)
+    mask = np.zeros(size, dtype=np.bool_)
+    mask[max(y0, 0) : y1, max(x0, 0) : x1] = True
+    return mask
 
 
 def _table(rows: Sequence[Sequence[object]]) -> str:
