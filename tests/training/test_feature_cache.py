@@ -226,14 +226,20 @@ def test_every_view_of_every_image_comes_from_the_cache_as_from_the_images(
     assert len(set(views)) > 1  # the views differ
 
 
-def test_a_complete_cache_is_used_again_and_another_is_built_anew(
-    phantoms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built = []
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one whenever a cache is built."""
+    builds: list[int] = []
     original = MapSource._build
     monkeypatch.setattr(
-        MapSource, "_build", lambda self, *rest: built.append(1) or original(self, *rest)
+        MapSource, "_build", lambda self, *rest: builds.append(1) or original(self, *rest)
     )
+    return builds
+
+
+def test_a_complete_cache_is_used_again_and_another_is_built_anew(
+    phantoms: Path, tmp_path: Path, built: list[int]
+) -> None:
     fabric = start_fabric(1, "32-true", "cpu")
 
     def open_again(views: int = 1, change: float = 0.0, **options: Any) -> int:
@@ -265,14 +271,9 @@ def test_a_cache_made_with_another_padding_is_not_taken(phantoms: Path, tmp_path
 
 
 def test_systems_with_the_same_frozen_blocks_share_a_cache(
-    phantoms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    phantoms: Path, tmp_path: Path, built: list[int]
 ) -> None:
     """The black box reads one level and the pyramid four; what one has built, the other reads."""
-    built = []
-    original = MapSource._build
-    monkeypatch.setattr(
-        MapSource, "_build", lambda self, *rest: built.append(1) or original(self, *rest)
-    )
     step = {"step": "train", "learns": ["backbone.4", "backbone.5", "neck", "prototypes", "head"]}
     end = [{"step": "project"}, {"step": "fit-head"}]
     shared = tmp_path / "shared"

@@ -166,7 +166,10 @@ def mean_paired_differences(
     sides = [[_aurocs(each, labels, classes, negative, weights) for each in pair] for pair in pairs]
     results = {}
     for name in sides[0][0]:
-        values = [_mean_value([pair[side][name][0] for pair in sides]) for side in (0, 1)]
+        values = [
+            mean_of_known({str(number): pair[side][name][0] for number, pair in enumerate(sides)})
+            for side in (0, 1)
+        ]
         drawn = np.mean([second[name][1] - first[name][1] for first, second in sides], axis=0)
         results[name] = _difference(values, drawn)
     return results
@@ -180,11 +183,6 @@ def _aurocs(
     drawn = resampled_aurocs(probabilities, labels, classes, negative, weights)
     mean = (mean_of_known(points), _mean_of_resamples(points, drawn, len(weights)))
     return {**{name: (points[name], drawn[name]) for name in points}, "mean": mean}
-
-
-def _mean_value(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if len(known) == len(values) else None
 
 
 def _difference(values: Sequence[float | None], drawn: Array) -> dict[str, Any]:

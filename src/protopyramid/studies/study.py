@@ -33,7 +33,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "AUROC indistinct",
         "AUROC spiculated",
         "accuracy",
-        "sensitivity negative",
+        "negatives found",
         "control AUROC",
         "elimination",
     ),
@@ -51,7 +51,8 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 DIFFERENCES = ("AUROC", "fine", "lesion", "area", "elimination")
 LEGEND = (
-    "Mean ± standard deviation over seeds; test split. AUROC: macro over the margins. fine, lesion: "
+    "Mean ± standard deviation over seeds; test split. AUROC: macro over the margins. negatives found: "
+    "share of the negative images that are called negative. fine, lesion: "
     "activation precision, the share of a prototype's strongest 5 % that lies inside the annotation or "
     "the lesion box, and by level. area: share of the image above half of the map's maximum. peak "
     "inside: share of prototypes whose own peak lies inside the annotation of their source image. "

@@ -50,7 +50,8 @@ def columns_of(figures: Mapping[str, Any]) -> dict[str, float | None]:
     found["control AUROC"] = figures.get("control")
     for name, value in (figures.get("nearest") or {}).items():
         found[f"nearest patch, {name}"] = value
-    found["sensitivity negative"] = (figures.get("sensitivity") or {}).get("negative")
+    negative = figures.get("negative_class", "")
+    found["negatives found"] = (figures.get("sensitivity") or {}).get(negative)
     return found
 
 
