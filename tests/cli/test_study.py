@@ -31,6 +31,7 @@ preset = "fpn-iaia-bl"
 on = "demo-second"
 backbone_from = "first"
 control = true
+moved = true
 set = {{ {SMALL}, "model.prototypes.counts" = {{ 2 = 1, 5 = 1 }} }}
 
 [[variants]]
@@ -62,6 +63,7 @@ def test_a_study_trains_measures_and_tells(done):
     text = (out / "tiny.md").read_text()
     assert "| fpn |" in text and "| vgg |" in text and "| first |" not in text
     assert "control AUROC" in text and "Grad-CAM" in text
+    assert "lesion, moved | lesion, had it stayed" in text
     assert (
         (out / "tiny.csv").read_text().startswith("variant,group,seed,figure,value\nfpn,,3,AUROC")
     )

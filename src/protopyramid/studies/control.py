@@ -82,9 +82,13 @@ def _picture(sample: Sample) -> bytes:
     image = read_image(sample.image)
     grey = image if image.ndim == 2 else image.mean(2)
     mask = torch.from_numpy(_annotated(sample, (grey.shape[0], grey.shape[1])))
-    found = replaced(torch.from_numpy(grey)[None], mask[None])[0].numpy()
+    return grey_png(replaced(torch.from_numpy(grey)[None], mask[None])[0].numpy())
+
+
+def grey_png(image: NDArray[np.floating]) -> bytes:
+    """A grey image (H, W) from 0 to 1 as PNG of 16 bits."""
     buffer = io.BytesIO()
-    Image.fromarray(np.rint(found * LARGEST).astype(np.uint16)).save(buffer, format="PNG")
+    Image.fromarray(np.rint(image * LARGEST).astype(np.uint16)).save(buffer, format="PNG")
     return buffer.getvalue()
 
 

@@ -15,12 +15,13 @@ from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import evaluate_run, model_digest
 from protopyramid.run import Run, RunFolder, load_run
 from protopyramid.studies.control import control_auroc, write_control
+from protopyramid.studies.moved import moved_precision, write_moved
 from protopyramid.studies.plan import Study, Variant, variant_config
 from protopyramid.training.engine import train_run
 
-PHANTOMS, CONTROL, EVALUATION = "phantoms", "control", "evaluation/test.json"
-CONTROL_FIGURE = "evaluation/control.json"
-CACHE = "cache"
+PHANTOMS, CONTROL, MOVED, CACHE = "phantoms", "control", "moved", "cache"
+EVALUATION = "evaluation/test.json"
+CONTROL_FIGURE, MOVED_FIGURES = "evaluation/control.json", "evaluation/moved.json"
 HOLDOUT_SEED = 0
 
 
@@ -97,6 +98,8 @@ def do(job: Job) -> None:
         evaluate_run(run, used, "test")
     if job.variant.control and not _is_measured(run, CONTROL_FIGURE):
         _measure_control(run, write_control(used, job.place / CONTROL))
+    if job.variant.moved and not _is_measured(run, MOVED_FIGURES):
+        _measure_moved(run, *write_moved(used, job.place / MOVED))
 
 
 def figures(job: Job) -> dict[str, Any] | None:
@@ -109,12 +112,23 @@ def figures(job: Job) -> dict[str, Any] | None:
     found["nearest"] = {"mean": sum(near) / len(near), "worst": min(near)} if near else None
     if _is_measured(run, CONTROL_FIGURE):
         found["control"] = run.folder.read_json(CONTROL_FIGURE)["auroc"]
+    if _is_measured(run, MOVED_FIGURES):
+        found["moved"] = run.folder.read_json(MOVED_FIGURES)
     return found
 
 
 def _measure_control(run: Run, manifest: Path) -> None:
     content = {"auroc": control_auroc(run, manifest), "model": model_digest(run.folder)}
     run.folder.write_json(CONTROL_FIGURE, content)
+
+
+def _measure_moved(run: Run, moved: Path, stayed: Path) -> None:
+    content = {
+        "lesion": moved_precision(run, moved),
+        "stayed": moved_precision(run, stayed),
+        "model": model_digest(run.folder),
+    }
+    run.folder.write_json(MOVED_FIGURES, content)
 
 
 def _is_measured(run: Run, name: str) -> bool:

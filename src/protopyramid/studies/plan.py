@@ -46,6 +46,9 @@ class Variant(BaseModel):
     control: bool = Field(
         False, description="Also measure it on images whose annotated part was replaced."
     )
+    moved: bool = Field(
+        False, description="Also measure whether its prototypes follow lesions that are moved."
+    )
 
 
 class Study(BaseModel):

@@ -39,7 +39,8 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
     "Where prototypes activate": (
         *("fine", "fine 2", "fine 3", "fine 4", "fine 5"),
-        *("lesion", "lesion 2", "lesion 3", "lesion 4", "lesion 5", "area"),
+        *("lesion", "lesion 2", "lesion 3", "lesion 4", "lesion 5"),
+        *("lesion, moved", "lesion, had it stayed", "area"),
     ),
     "By margin": (
         *("fine circumscribed", "fine indistinct", "fine spiculated"),
@@ -54,8 +55,10 @@ LEGEND = (
     "Mean ± standard deviation over seeds; test split. AUROC: macro over the margins. negatives found: "
     "share of the negative images that are called negative. fine, lesion: "
     "activation precision, the share of a prototype's strongest 5 % that lies inside the annotation or "
-    "the lesion box, and by level. area: share of the image above half of the map's maximum. peak "
-    "inside: share of prototypes whose own peak lies inside the annotation of their source image. "
+    "the lesion box, and by level. moved: the same on images moved by a quarter of their side, with "
+    "their boxes; had it stayed: the images as they were, against the moved boxes. area: share of the "
+    "image above half of the map's maximum. peak inside: share of prototypes whose own peak lies inside "
+    "the annotation of their source image. "
     "nearest patch: similarity of a prototype to the patch that it became, just before. "
     "elimination: share of a logit that comes from negative weights. control AUROC: with the annotated "
     "part of every test image replaced by its surroundings."

@@ -48,6 +48,9 @@ def columns_of(figures: Mapping[str, Any]) -> dict[str, float | None]:
     elimination = figures.get("elimination") or {}
     found["elimination"] = elimination.get("mean")
     found["control AUROC"] = figures.get("control")
+    moved = figures.get("moved") or {}
+    found["lesion, moved"] = moved.get("lesion")
+    found["lesion, had it stayed"] = moved.get("stayed")
     for name, value in (figures.get("nearest") or {}).items():
         found[f"nearest patch, {name}"] = value
     negative = figures.get("negative_class", "")
