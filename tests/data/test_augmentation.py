@@ -72,6 +72,36 @@ def test_the_number_of_threads_changes_nothing() -> None:
     assert torch.equal(*outcomes)
 
 
+def test_a_shift_moves_image_and_mask_by_the_same_whole_pixels() -> None:
+    images, masks = random_batch(64, 20)
+    shifted, shifted_masks = augment(images, masks, keys(64), only(shift=0.15))
+    found = set()
+    for row in range(64):
+        matches = [
+            (x, y)
+            for x in range(-3, 4)
+            for y in range(-3, 4)
+            if torch.equal(
+                shifted[row, 0, 3:-3, 3:-3], images[row, 0, 3 + y : 17 + y, 3 + x : 17 + x]
+            )
+        ]
+        ((x, y),) = matches
+        found.add((x, y))
+        rows, columns = (mirrored_places(20, offset) for offset in (y, x))
+        assert torch.equal(shifted[row, 0], images[row, 0][rows][:, columns])
+        assert torch.equal(shifted_masks[row], masks[row][rows][:, columns])
+    assert {x for x, _ in found} == {y for _, y in found} == set(range(-3, 4))
+
+
+def mirrored_places(size: int, offset: int) -> list[int]:
+    """Where the pixels of a shifted line come from; the edge pixel itself is not repeated."""
+    places = []
+    for place in range(size):
+        source = abs(place + offset)
+        places.append(source if source < size else 2 * size - 2 - source)
+    return places
+
+
 def test_seed_epoch_and_index_each_change_the_draw() -> None:
     image, mask = random_batch(1)
     batch = image.repeat(4, 1, 1, 1), mask.repeat(4, 1, 1)

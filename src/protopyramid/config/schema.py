@@ -191,6 +191,10 @@ class Augmentation(Section):
         (0.9, 1.1),
         description="Range of the random magnification; above 1 crops, below 1 pads by reflection.",
     )
+    shift: Annotated[float, Field(ge=0, lt=0.5)] = Field(
+        0.0,
+        description="Largest shift each way, as a share of the side; reflects at the edges (ours).",
+    )
     brightness: NonNegative = Field(0.1, description="Largest change added to the [0, 1] image.")
     contrast: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.1, description="Largest relative change of contrast about the image's mean."

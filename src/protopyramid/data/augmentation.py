@@ -1,8 +1,8 @@
 """Random changes of training images and their masks, each a function of (seed, epoch, index) alone.
 
 A row comes out the same, bit for bit, whatever batch it is in: random numbers are drawn from its own
-key, and every step works row by row. Flips and quarter turns move pixels exactly; rotation and zoom
-are one warp of image and mask together, which reflects at the edges.
+key, and every step works row by row. Flips, quarter turns and shifts move pixels exactly; rotation and
+zoom are one warp of image and mask together, which reflects at the edges, as shifts do.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from protopyramid.config.schema import Augmentation
@@ -19,7 +20,8 @@ Key = tuple[int, int, int]
 Draws = NDArray[np.float64]
 
 # The random numbers of a key, always all drawn, so that one setting does not change the others.
-FLIP_X, FLIP_Y, TURN, ROTATION, ZOOM, BRIGHTNESS, CONTRAST = range(7)
+FLIP_X, FLIP_Y, TURN, ROTATION, ZOOM, BRIGHTNESS, CONTRAST, SHIFT_X, SHIFT_Y = range(9)
+DRAWS = 9
 
 
 def augment(
@@ -36,9 +38,10 @@ def augment(
         )
     if not keys:
         return images, masks
-    draws = np.stack([np.random.default_rng(key).random(7) for key in keys])
+    draws = np.stack([np.random.default_rng(key).random(DRAWS) for key in keys])
     planes = torch.cat([images, masks.to(images.dtype)[:, None]], 1)
-    planes = _warp(_flip_and_turn(planes, draws, settings), draws, settings)
+    planes = _shift(_flip_and_turn(planes, draws, settings), draws, settings)
+    planes = _warp(planes, draws, settings)
     # The mask is interpolated as the image is, and cut at half: 0/1, and never shifted against it.
     masks = (planes[:, -1] >= 0.5).to(masks.dtype)
     return _brighten(planes[:, :-1], draws, settings).contiguous(), masks
@@ -65,6 +68,21 @@ def _flip_and_turn(planes: torch.Tensor, draws: Draws, settings: Augmentation) -
             part = part.flip(3) if mirror else part
             moved[rows] = torch.rot90(part, turn, (2, 3))
     return moved
+
+
+def _shift(planes: torch.Tensor, draws: Draws, settings: Augmentation) -> torch.Tensor:
+    """Move rows (B, C, S, S) by whole pixels, reflecting at the edges."""
+    size = planes.shape[-1]
+    most = int(settings.shift * size)
+    if most == 0:
+        return planes
+    padded = F.pad(planes, (most, most, most, most), mode="reflect")
+    # Corner of the window in the padded row: 0 to 2 * most, each as likely.
+    corners = (draws[:, [SHIFT_X, SHIFT_Y]] * (2 * most + 1)).astype(int)
+    windows = [
+        row[:, y : y + size, x : x + size] for row, (x, y) in zip(padded, corners, strict=True)
+    ]
+    return torch.stack(windows)
 
 
 def _warp(planes: torch.Tensor, draws: Draws, settings: Augmentation) -> torch.Tensor:
