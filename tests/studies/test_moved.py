@@ -66,6 +66,14 @@ def test_the_lesion_is_where_the_moved_box_is_and_images_take_turns(tmp_path):
     assert [sample.image.resolve() for sample in stayed.samples] == originals
 
 
+def test_a_lesion_that_would_leave_its_image_is_left_out(tmp_path):
+    data = boxed_data(
+        tmp_path, [(2, 2, 8, 8), (16, 14, 26, 28)]
+    )  # the first goes to the upper left
+    for path in write_moved(data, tmp_path / "moved"):
+        assert [sample.box for sample in read_manifest(path).samples] == [(26, 4, 36, 18)]
+
+
 def test_a_split_without_boxes_is_refused(tmp_path):
     with pytest.raises(UserError, match="has a box"):
         write_moved(boxed_data(tmp_path, []), tmp_path / "moved")

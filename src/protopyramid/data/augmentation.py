@@ -20,8 +20,8 @@ Key = tuple[int, int, int]
 Draws = NDArray[np.float64]
 
 # The random numbers of a key, always all drawn, so that one setting does not change the others.
-FLIP_X, FLIP_Y, TURN, ROTATION, ZOOM, BRIGHTNESS, CONTRAST, SHIFT_X, SHIFT_Y = range(9)
 DRAWS = 9
+FLIP_X, FLIP_Y, TURN, ROTATION, ZOOM, BRIGHTNESS, CONTRAST, SHIFT_X, SHIFT_Y = range(DRAWS)
 
 
 def augment(

@@ -7,9 +7,8 @@ model. Where there is a box and no mask, the whole box is replaced; its size and
 
 from __future__ import annotations
 
-import csv
 import io
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +19,14 @@ from PIL import Image
 from torch import Tensor
 
 from protopyramid.data.images import read_image, read_mask
-from protopyramid.data.manifest import BOX_COLUMNS, Sample, read_manifest
+from protopyramid.data.importers.cropping import to_16_bits, to_grey
+from protopyramid.data.manifest import Sample, manifest_text, read_manifest
 from protopyramid.errors import UserError
 from protopyramid.evaluation import metrics
 from protopyramid.evaluation.evaluate import class_numbers, run_pass
-from protopyramid.evaluation.split import evaluated_split
+from protopyramid.evaluation.split import evaluated_split, patients
 from protopyramid.run import Run, RunFolder
 
-LARGEST = 65535
 SMOOTHINGS = 400  # of the membrane; on a band of a few pixels it has long settled by then
 
 
@@ -74,21 +73,21 @@ def write_control(manifest: Path, folder: Path, split: str = "test") -> Path:
     for number, sample in enumerate(rows):
         name = f"images/{number:05d}.png"
         out.write_bytes(name, _picture(sample))
-        written.append([name, sample.label, split, sample.patient_id, *(sample.box or [""] * 4)])
-    return out.write_text(target.name, _table(written))
+        written.append(replace(sample, image=folder / name, mask=None))
+    chosen = replace(table, samples=tuple(written))
+    return out.write_text(target.name, manifest_text(chosen, folder))
 
 
 def _picture(sample: Sample) -> bytes:
-    image = read_image(sample.image)
-    grey = image if image.ndim == 2 else image.mean(2)
+    grey = to_grey(read_image(sample.image))
     mask = torch.from_numpy(_annotated(sample, (grey.shape[0], grey.shape[1])))
     return grey_png(replaced(torch.from_numpy(grey)[None], mask[None])[0].numpy())
 
 
-def grey_png(image: NDArray[np.floating]) -> bytes:
+def grey_png(image: NDArray[np.float32]) -> bytes:
     """A grey image (H, W) from 0 to 1 as PNG of 16 bits."""
     buffer = io.BytesIO()
-    Image.fromarray(np.rint(image * LARGEST).astype(np.uint16)).save(buffer, format="PNG")
+    Image.fromarray(to_16_bits(image)).save(buffer, format="PNG")
     return buffer.getvalue()
 
 
@@ -103,20 +102,12 @@ def _annotated(sample: Sample, size: tuple[int, int]) -> NDArray[np.bool_]:
     return mask
 
 
-def _table(rows: Sequence[Sequence[object]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["image", "label", "split", "patient_id", *BOX_COLUMNS])
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def control_auroc(run: Run, manifest: Path, split: str = "test") -> float | None:
     """Macro AUROC over the margins of a run on the images of write_control."""
     chosen = evaluated_split(run, manifest, split)
     labels: NDArray[np.int64] = class_numbers(run, chosen)
     probabilities = metrics.softmax(run_pass(run, chosen, labels).logits.numpy())
-    weights = metrics.resample_weights([sample.patient for sample in chosen.samples], 1, 0)
+    weights = metrics.resample_weights(patients(chosen.samples), 1, 0)
     data = run.config.data
     figures = metrics.auroc_figures(
         probabilities, labels, data.classes, data.negative_class, weights

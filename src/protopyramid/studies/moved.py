@@ -8,14 +8,14 @@ one that stays behind would score is the precision of the images as they were ag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protopyramid.data.images import read_image
+from protopyramid.data.images import clip_box, read_image
+from protopyramid.data.importers.cropping import to_grey
 from protopyramid.data.manifest import Box, Sample, manifest_text, read_manifest
 from protopyramid.errors import UserError
 from protopyramid.evaluation import metrics
@@ -42,18 +42,17 @@ def moved_image(image: NDArray[np.float32], right: int, down: int) -> NDArray[np
     return padded[top : top + height, left : left + width]
 
 
-def moved_box(box: Sequence[float], right: int, down: int, size: tuple[int, int]) -> Box:
-    """A box moved likewise, and cut off at the edges of an image of size (height, width)."""
-    height, width = size
-    x0, x1 = (min(max(value + right, 0.0), width) for value in (box[0], box[2]))
-    y0, y1 = (min(max(value + down, 0.0), height) for value in (box[1], box[3]))
-    return (x0, y0, x1, y1)
+def moved_box(box: Box, right: int, down: int, size: tuple[int, int]) -> Box | None:
+    """A box moved likewise, as far as it stays in an image of size (height, width)."""
+    x0, y0, x1, y1 = box
+    return clip_box((x0 + right, y0 + down, x1 + right, y1 + down), *size)
 
 
 def write_moved(manifest: Path, folder: Path, split: str = "test") -> tuple[Path, Path]:
     """The images of a split that have a box, moved, and two manifests with the moved boxes.
 
-    The first manifest is of the moved images, the second of the images as they are.
+    The first manifest is of the moved images, the second of the images as they are. A lesion so near
+    to an edge that it would leave its image is left out.
     """
     targets = (folder / MOVED, folder / STAYED)
     if all(target.is_file() for target in targets):
@@ -67,6 +66,8 @@ def write_moved(manifest: Path, folder: Path, split: str = "test") -> tuple[Path
     for number, sample in enumerate(rows):
         name = f"images/{number:05d}.png"
         picture, box = _moved(sample, CORNERS[number % len(CORNERS)])
+        if box is None:
+            continue
         out.write_bytes(name, grey_png(picture))
         moved.append(replace(sample, image=folder / name, mask=None, box=box))
         stayed.append(replace(sample, mask=None, box=box))
@@ -76,10 +77,9 @@ def write_moved(manifest: Path, folder: Path, split: str = "test") -> tuple[Path
     return targets
 
 
-def _moved(sample: Sample, corner: tuple[int, int]) -> tuple[NDArray[np.float32], Box]:
+def _moved(sample: Sample, corner: tuple[int, int]) -> tuple[NDArray[np.float32], Box | None]:
     assert sample.box is not None
-    image = read_image(sample.image)
-    grey = image if image.ndim == 2 else image.mean(2)
+    grey = to_grey(read_image(sample.image))
     height, width = grey.shape
     right, down = round(SHARE * width) * corner[0], round(SHARE * height) * corner[1]
     return moved_image(grey, right, down), moved_box(sample.box, right, down, (height, width))
