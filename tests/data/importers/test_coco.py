@@ -250,7 +250,7 @@ def test_files_and_images_that_tell_nothing_are_told(tmp_path: Path) -> None:
     found = find(tmp_path, Options())
     assert only(found).name == "a"
     assert reasons(found) == {
-        "captions.json": "not COCO instances: it has no list categories",
+        "captions.json": "not a COCO file: it has no list categories",
         "broken.json": "not JSON: Expecting value",
         "x.json annotation at place 2": "image_id is not among the images",
         "x.json image b.png": "image without an annotation",

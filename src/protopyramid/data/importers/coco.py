@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from protopyramid.data.importers.base import Crop, Found, Options, Polygons, Skipped
+from protopyramid.data.importers.base import Crop, Found, Options, Polygons
+from protopyramid.data.importers.json_files import Content, Format, Gathered, find_in_json
 from protopyramid.data.importers.outlines import (
     LONGEST_SIDE,
     Outline,
@@ -29,24 +30,17 @@ from protopyramid.data.importers.outlines import (
     check_within,
     mask_outlines,
 )
-from protopyramid.data.importers.own_labels import finish
 from protopyramid.data.importers.reading import (
-    Names,
     Unusable,
     check_size,
     inside,
     is_file,
-    is_image,
     number,
     printable,
-    read_json,
-    relative,
     short,
-    walk,
 )
 from protopyramid.data.importers.splits import split_in
 from protopyramid.data.manifest import Box
-from protopyramid.errors import UserError
 
 PARTS = ("images", "annotations", "categories")
 
@@ -72,95 +66,52 @@ class Lesion:
 
 def find(source: Path, options: Options) -> Found:
     """The lesions of all COCO files below the source."""
-    files, skipped = walk(source)
-    crops: list[Crop] = []
-    names = Names()
-    known: set[Path] = set()
-    unclear: dict[Path, str] = {}
-    read = 0
-    for path in (path for path in files if path.suffix.lower() == ".json"):
-        try:
-            content = read_json(path)
-            _check_parts(content)
-        except Unusable as error:
-            skipped.append(Skipped(relative(path, source), str(error)))
-            continue
-        read += 1
-        crops += _file_crops(source, path, content, names, skipped, known, unclear)
-    if not read:
-        raise UserError(
-            f"{source}: no COCO file in it (JSON with lists {', '.join(PARTS)})" + _first(skipped)
-        )
-    skipped += [
-        Skipped(relative(path, source), "image that no COCO file names")
-        for path in files
-        if is_image(path) and path not in known
-    ]
-    return finish(source, crops, skipped, [], options, unclear)
+    return find_in_json(source, options, Format("COCO", PARTS, _read_file))
 
 
-def _first(skipped: Sequence[Skipped]) -> str:
-    tried = [each for each in skipped if each.item.lower().endswith(".json")]
-    return f"; {tried[0].item}: {tried[0].reason}" if tried else "; give the folder that holds one"
-
-
-def _check_parts(content: Mapping[str, Any]) -> None:
-    for part in PARTS:
-        if not isinstance(content.get(part), list):
-            raise Unusable(f"not COCO instances: it has no list {part}")
-
-
-def _objects(content: Mapping[str, Any], part: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(content: Content, part: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a list with their places, from 1; what is no object is empty."""
     for place, item in enumerate(content[part], 1):
         yield place, item if isinstance(item, dict) else {}
 
 
-def _file_crops(
-    source: Path,
-    path: Path,
-    content: Mapping[str, Any],
-    names: Names,
-    skipped: list[Skipped],
-    known: set[Path],
-    unclear: dict[Path, str],
-) -> list[Crop]:
-    file = relative(path, source)
-    pictures: dict[str, Picture] = {}
-    for _, item in _objects(content, "images"):
-        picture, key = _picture(source, path, item), _key(item.get("id"))
-        known |= {picture.path} if picture.path else set()
-        twice = key in pictures
-        pictures[key] = replace(picture, problem="several images have its id") if twice else picture
+def _read_file(gathered: Gathered, path: Path, content: Content) -> None:
+    source, file = gathered.source, gathered.place(path)
+    pictures = _pictures(gathered, path, content)
     labels = {
         _key(item.get("id")): str(item.get("name") or "").strip()
         for _, item in _objects(content, "categories")
     }
     split = split_in(path.stem) or split_in(path.parent.name if path.parent != source else "")
-    crops = []
-    annotated: set[str] = set()
     for place, item in _objects(content, "annotations"):
-        annotated.add(_key(item.get("image_id")))
         name = f"{file} annotation {short(item.get('id', f'at place {place}'))}"
         named = pictures.get(_key(item.get("image_id")))
         try:
             picture = _usable(named)
             lesion = _lesion(item, picture.size)
-            crop = _crop(source, picture, lesion, _label(item, labels), split, names)
+            crop = _crop(gathered, picture, lesion, _label(item, labels), split)
         except Unusable as error:
-            skipped.append(Skipped(name, str(error)))
-            if named is not None and named.path is not None:
-                unclear.setdefault(named.path, f"{name}: {error}")
+            gathered.skip(name, str(error), named.path if named else None)
             continue
-        skipped += [Skipped(f"{name}, a part", problem) for problem in lesion.problems]
-        if lesion.problems:
-            unclear.setdefault(crop.image, f"{name}: {lesion.problems[0]}")
-        crops.append(crop)
+        for problem in lesion.problems:
+            gathered.skip(f"{name}, a part", problem, crop.image)
+        gathered.crops.append(crop)
+    annotated = {_key(item.get("image_id")) for _, item in _objects(content, "annotations")}
     for place, item in _objects(content, "images"):
         if _key(item.get("id")) not in annotated:
             what = short(item.get("file_name", f"at place {place}"))
-            skipped.append(Skipped(f"{file} image {what}", "image without an annotation"))
-    return crops
+            gathered.skip(f"{file} image {what}", "image without an annotation")
+
+
+def _pictures(gathered: Gathered, path: Path, content: Content) -> dict[str, Picture]:
+    """The images of a file by their ids; one whose id is not its own cannot be used."""
+    pictures: dict[str, Picture] = {}
+    for _, item in _objects(content, "images"):
+        picture, key = _picture(gathered.source, path, item), _key(item.get("id"))
+        gathered.known |= {picture.path} if picture.path else set()
+        twice = key in pictures
+        pictures[key] = replace(picture, problem="several images have its id") if twice else picture
+    return pictures
 
 
 def _key(value: object) -> str:
@@ -258,13 +209,11 @@ def _polygons(shape: list[Any], size: Size | None, problems: list[str]) -> tuple
     return tuple(outlines)
 
 
-def _crop(
-    source: Path, picture: Picture, lesion: Lesion, label: str, split: str, names: Names
-) -> Crop:
+def _crop(gathered: Gathered, picture: Picture, lesion: Lesion, label: str, split: str) -> Crop:
     assert picture.path is not None
-    stem = relative(picture.path, source).rpartition(".")[0]
+    stem = gathered.place(picture.path).rpartition(".")[0]
     return Crop(
-        name=names.new(stem),
+        name=gathered.names.new(stem),
         image=picture.path,
         label=label,
         split=split,

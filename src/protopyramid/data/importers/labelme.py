@@ -22,8 +22,8 @@ from protopyramid.data.importers.base import (
     Options,
     Point,
     Polygons,
-    Skipped,
 )
+from protopyramid.data.importers.json_files import Content, Format, Gathered, find_in_json
 from protopyramid.data.importers.outlines import (
     Outline,
     Size,
@@ -32,22 +32,15 @@ from protopyramid.data.importers.outlines import (
     check_within,
     coordinate,
 )
-from protopyramid.data.importers.own_labels import finish
 from protopyramid.data.importers.reading import (
-    Names,
     Unusable,
     check_size,
     inside,
     is_file,
-    is_image,
     number,
     printable,
-    read_json,
-    relative,
-    walk,
 )
 from protopyramid.data.importers.splits import split_in
-from protopyramid.errors import UserError
 
 CIRCLE_SIDES = 64  # of the polygon for a circle that is one of several shapes of a lesion
 
@@ -56,45 +49,21 @@ Shape = Circle | Outline
 
 def find(source: Path, options: Options) -> Found:
     """The lesions of all labelme files below the source."""
-    files, skipped = walk(source)
-    crops: list[Crop] = []
-    names = Names()
-    known: set[Path] = set()
-    unclear: dict[Path, str] = {}
-    read = 0
-    for path in (path for path in files if path.suffix.lower() == ".json"):
-        try:
-            content = read_json(path)
-            if not isinstance(content.get("shapes"), list):
-                raise Unusable("not a labelme file: it has no list shapes")
-            read += 1
-            image = _image(source, path, content)
-            known.add(image)
-            size = _checked_size(image, content, unclear)
-        except Unusable as error:
-            skipped.append(Skipped(relative(path, source), str(error)))
-            continue
-        before = len(skipped)
-        found = list(_lesions(content["shapes"], size, relative(path, source), skipped))
-        if len(skipped) > before:
-            unclear.setdefault(image, f"{skipped[before].item}: {skipped[before].reason}")
-        split = _split(path.relative_to(source))
-        stem = relative(path, source).rpartition(".")[0]
-        for label, annotation in found:
-            crops.append(Crop(names.new(stem), image, label, split, annotation=annotation))
-    if not read:
-        raise UserError(
-            f"{source}: no labelme file in it (JSON with a list shapes); give a folder with one"
-        )
-    skipped += [
-        Skipped(relative(path, source), "image that no labelme file names")
-        for path in files
-        if is_image(path) and path not in known
-    ]
-    return finish(source, crops, skipped, [], options, unclear)
+    return find_in_json(source, options, Format("labelme", ("shapes",), _read_file))
 
 
-def _image(source: Path, path: Path, content: Mapping[str, Any]) -> Path:
+def _read_file(gathered: Gathered, path: Path, content: Content) -> None:
+    image = _image(gathered.source, path, content)
+    gathered.known.add(image)
+    size = _checked_size(image, content, gathered.unclear)
+    split = _split(path.relative_to(gathered.source))
+    stem = gathered.place(path).rpartition(".")[0]
+    for label, annotation in _lesions(content["shapes"], size, path, image, gathered):
+        name = gathered.names.new(stem)
+        gathered.crops.append(Crop(name, image, label, split, annotation=annotation))
+
+
+def _image(source: Path, path: Path, content: Content) -> Path:
     name = str(content.get("imagePath") or "")
     image = inside(source, path.parent, name)
     if is_file(image):
@@ -103,12 +72,12 @@ def _image(source: Path, path: Path, content: Mapping[str, Any]) -> Path:
     raise Unusable(f"image is missing: {printable(name)}{hint if content.get('imageData') else ''}")
 
 
-def _size(content: Mapping[str, Any]) -> Size | None:
+def _size(content: Content) -> Size | None:
     width, height = content.get("imageWidth"), content.get("imageHeight")
     return None if width is None or height is None else (number(width), number(height))
 
 
-def _checked_size(image: Path, content: Mapping[str, Any], unclear: dict[Path, str]) -> Size | None:
+def _checked_size(image: Path, content: Content, unclear: dict[Path, str]) -> Size | None:
     """The size that was annotated; an image of another one may have lesions that are not read."""
     try:
         size = _size(content)
@@ -124,9 +93,10 @@ def _split(path: Path) -> str:
 
 
 def _lesions(
-    shapes: Sequence[Any], size: Size | None, file: str, skipped: list[Skipped]
+    shapes: Sequence[Any], size: Size | None, path: Path, image: Path, gathered: Gathered
 ) -> Iterator[tuple[str, Annotation]]:
     """Label and annotation of each lesion, in the order of their first shapes."""
+    file = gathered.place(path)
     groups: dict[tuple[str, str], list[Shape]] = {}
     for place, item in enumerate(shapes, 1):
         item = item if isinstance(item, dict) else {}
@@ -139,9 +109,9 @@ def _lesions(
             drawn = _shape(item, size)
             groups.setdefault((label, key), []).append(drawn)
         except Unusable as error:
-            skipped.append(Skipped(f"{file} shape {place}", str(error)))
+            gathered.skip(f"{file} shape {place}", str(error), image)
     if not shapes:
-        skipped.append(Skipped(file, "no shape is drawn"))
+        gathered.skip(file, "no shape is drawn", image)
     for (label, _), members in groups.items():
         yield label, _together(members)
 
