@@ -1,15 +1,15 @@
-# make setup | demo | test | lint | format | bench | results-phantom | results-ablations | results-cbis
+# make setup | demo | test | lint | format | bench | results-phantom | results-ablations | results-cbis | results-folds
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Runs at a time of a study, one thread each.
 WORKERS ?= 2
-# The lesions that results-cbis is made on (docs/data.md), and ImageNet weights: a file, or "imagenet".
+# The lesions that results-cbis and results-folds are made on (docs/data.md), and ImageNet weights: a file, or "imagenet".
 CBIS ?= ../shared/data/cbis-margins/manifest.csv
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo test lint format bench results-phantom results-ablations results-cbis clean
+.PHONY: setup demo test lint format bench results-phantom results-ablations results-cbis results-folds clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -48,6 +48,10 @@ results-ablations: setup
 
 results-cbis: setup
 	$(BIN)/protopyramid study studies/cbis.toml --out results/cbis --data $(CBIS) \
+		--set model.backbone.weights=$(VGG16) --workers $(WORKERS)
+
+results-folds: setup
+	$(BIN)/protopyramid study studies/cbis-folds.toml --out results/cbis-folds --data $(CBIS) \
 		--set model.backbone.weights=$(VGG16) --workers $(WORKERS)
 
 clean:

@@ -144,7 +144,8 @@ def test_the_mean_over_seeds_is_tested_on_the_same_resamples() -> None:
     for counts in weights:
         rows = np.repeat(np.flatnonzero(margins), counts[margins].astype(int))
         drawn.append(np.mean([macro(second, rows) - macro(first, rows) for first, second in pairs]))
-    found = metrics.mean_paired_differences(pairs, labels, CLASSES, "negative", weights)["mean"]
+    both = [metrics.Pair(first, second, labels, weights) for first, second in pairs]
+    found = metrics.mean_paired_differences(both, CLASSES, "negative")["mean"]
     rows = np.flatnonzero(margins)
     expected = np.mean([macro(second, rows) - macro(first, rows) for first, second in pairs])
     assert found["difference"] == pytest.approx(expected)

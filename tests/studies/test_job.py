@@ -54,6 +54,27 @@ def test_patients_are_held_out_the_same_ones_for_every_seed(phantom_manifest, tm
         data.unlink()
 
 
+def test_every_patient_is_a_test_patient_of_one_fold(phantom_manifest, tmp_path):
+    chosen = study(folds=3)
+    rows = read_manifest(phantom_manifest).samples
+    expected = sorted(sample.image.resolve() for sample in rows if sample.split != "test")
+    tested = []
+    for seed in range(3):
+        path = prepare_data(chosen, tmp_path, seed, phantom_manifest)
+        assert path == prepare_data(chosen, tmp_path, seed, phantom_manifest)
+        assert path == tmp_path / f"seed-{seed}/manifest.csv"
+        fold = read_manifest(path)
+        assert not shared_patients(fold.samples)
+        assert sorted(sample.image.resolve() for sample in fold.samples) == expected
+        tested += [sample.image.resolve() for sample in fold.split("test")]
+    assert sorted(tested) == expected
+    again = read_manifest(prepare_data(chosen, tmp_path, 4, phantom_manifest)).split("test")
+    second = read_manifest(tmp_path / "seed-1/manifest.csv").split("test")
+    assert [sample.name for sample in again] == [sample.name for sample in second]
+    with pytest.raises(UserError, match="of other data"):
+        prepare_data(study(folds=4), tmp_path, 0, phantom_manifest)
+
+
 def test_rows_of_a_label_are_left_out_and_the_others_stay_as_they_are(phantom_manifest, tmp_path):
     target = phantom_manifest.with_name("three.csv")
     try:

@@ -63,10 +63,44 @@ def test_a_preset_may_be_a_file_beside_the_study(tmp_path):
     assert variant_config(study, study.variants[0], 0, tmp_path).train.batch_size == 5
 
 
+def test_a_study_may_be_like_another_and_say_only_what_differs(tmp_path):
+    second = ONE.partition("\n")[2].replace('"a"', '"b"')
+    first = (
+        'set = { "train.batch_size" = 5 }\ndata = "manifest"\n' + ONE + "control = true\n" + second
+    )
+    (tmp_path / "first.toml").write_text(first)
+    whole = read_study(written(tmp_path, 'like = "first.toml"\nseeds = [3, 4]\n'))
+    assert whole == read_study(tmp_path / "first.toml").model_copy(update={"seeds": [3, 4]})
+    text = (
+        'title = "U"\nlike = "first.toml"\nfolds = 2\n[[variants]]\nname = "a"\ncontrol = false\n'
+    )
+    study = read_study(written(tmp_path, text))
+    assert (study.title, study.data, study.folds, study.each) == ("U", "manifest", 2, "fold")
+    assert study.set == {"train.batch_size": 5}
+    assert [(each.name, each.preset, each.control) for each in study.variants] == [
+        ("a", "fpn-iaia-bl", False)
+    ]
+
+
+def test_what_a_study_may_be_like_is_a_study_beside_it(tmp_path):
+    (tmp_path / "odd.toml").write_text('title = "T"\nvariants = ["a"]\n')
+    for name, words in [
+        ("odd.toml", "variants"),
+        ("../x.toml", "in the same folder"),
+        ("nowhere.toml", "cannot be read"),
+        ("study.toml", "itself like another"),
+    ]:
+        with pytest.raises(UserError, match=words):
+            read_study(written(tmp_path, f'like = "{name}"\n{ONE}'))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("title = ", "is no TOML"),
+        ("folds = 2\n" + ONE, 'data = "manifest"'),
+        ('folds = 2\nholdout = 0.2\ndata = "manifest"\n' + ONE, "without holdout"),
+        ('folds = 1\ndata = "manifest"\n' + ONE, "two or more"),
         ('title = "T"\nvariants = []\n', "variants"),
         (ONE + 'colour = "red"\n', "colour"),
         (ONE.replace('"a"', '"../a"'), "name"),

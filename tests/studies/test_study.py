@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,15 +11,17 @@ from protopyramid.evaluation import metrics
 from protopyramid.evaluation.comparison import Evaluated
 from protopyramid.studies import study as module
 from protopyramid.studies.plan import Study
-from protopyramid.studies.study import Place, over_seeds
+from protopyramid.studies.study import RESAMPLES, Place, over_seeds, resample_together
 
 CLASSES = ["a", "b", "negative"]
 N = 60
 
 
-def the_study(seeds: list[int]) -> Study:
+def the_study(seeds: list[int], **settings: Any) -> Study:
     variants = [{"name": name, "preset": "vgg16"} for name in ("first", "second")]
-    return Study.model_validate({"title": "T", "seeds": seeds, "variants": variants})
+    return Study.model_validate(
+        {"title": "T", "data": "manifest", "seeds": seeds, "variants": variants} | settings
+    )
 
 
 def evaluated(path: Path, rows: str = "same") -> Evaluated:
@@ -65,9 +68,30 @@ def test_the_difference_over_seeds_is_the_mean_of_the_seeds(made_up, tmp_path):
     assert low < both[0]["difference"] < high
 
 
-def test_seeds_with_other_images_have_no_common_test(made_up, tmp_path):
+def test_there_is_no_common_test_of_phantoms_of_one_seed_or_of_other_images(made_up, tmp_path):
+    place = Place(tmp_path / "study.toml", tmp_path)
+    assert over_seeds(the_study([0, 1], data="phantoms"), place) is None
+    assert over_seeds(the_study([0]), place) is None
+    made_up["of"] = lambda path: path.name
+    assert over_seeds(the_study([0, 1]), place) is None
+
+
+def test_folds_have_a_common_test_though_their_images_differ(made_up, tmp_path):
     place = Place(tmp_path / "study.toml", tmp_path)
     made_up["of"] = lambda path: path.parent.name
-    assert over_seeds(the_study([0, 1]), place) is None
-    made_up["of"] = lambda path: "same"
-    assert over_seeds(the_study([0]), place) is None
+    assert over_seeds(the_study([0, 1], folds=2), place) is not None
+
+
+def test_a_patient_is_drawn_as_often_in_every_split():
+    patients = [["a", "b", "b"], ["c", "a", "d"]]
+    first, second = resample_together(patients)
+    assert first.shape == second.shape == (RESAMPLES, 3)
+    assert (first[:, 0] == second[:, 1]).all() and (first[:, 1] == first[:, 2]).all()
+    one_each = first[:, 0] + first[:, 1] + second[:, 0] + second[:, 2]
+    assert (one_each == 4).all() and first[:, 0].std() > 0
+
+
+def test_splits_with_the_same_patients_are_drawn_as_a_single_one_is():
+    patients = ["b", "a", "b", "c"]
+    alone = metrics.resample_weights(patients, RESAMPLES, 0)
+    assert all((each == alone).all() for each in resample_together([patients, patients]))

@@ -192,6 +192,22 @@ def with_test(manifest: Manifest, fraction: float, seed: int) -> Manifest:
     return replace(manifest, samples=tuple(samples))
 
 
+def with_fold(manifest: Manifest, folds: int, fold: int, seed: int) -> Manifest:
+    """The manifest with one of its folds as test rows and the others as train rows.
+
+    Whole patients are dealt into folds. No row of the manifest's own test split is left.
+    """
+    samples = [sample for sample in manifest.samples if sample.split != "test"]
+    if not samples:
+        raise UserError(f"{manifest.path}: all rows are test rows; there is nothing to train on")
+    numbers = patient_folds(samples, folds, seed)
+    dealt = (
+        replace(sample, split="test" if number == fold else "train")
+        for sample, number in zip(samples, numbers, strict=True)
+    )
+    return replace(manifest, samples=tuple(dealt))
+
+
 def manifest_text(manifest: Manifest, folder: Path) -> str:
     """The manifest as CSV, with paths relative to the folder that it will lie in."""
     text = io.StringIO()

@@ -8,6 +8,7 @@ What is undefined (a class without rows) is None, never 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,16 @@ def _mean_of_resamples(
     return np.mean(known, axis=0) if known else np.full(resamples, np.nan)
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two runs on the same rows: probabilities (N, C), labels (N,) and how rows are drawn (R, N)."""
+
+    first: Array
+    second: Array
+    labels: Labels
+    weights: Array
+
+
 def paired_differences(
     first: Array,
     second: Array,
@@ -149,21 +160,24 @@ def paired_differences(
     first, second (N, C). Both are resampled alike. `difference` = second - first, `ci95`, and `p`,
     two-sided: twice the share of resamples on the rarer side of zero.
     """
-    return mean_paired_differences([(first, second)], labels, classes, negative, weights)
+    pair = Pair(first, second, labels, weights)
+    return mean_paired_differences([pair], classes, negative)
 
 
 def mean_paired_differences(
-    pairs: Sequence[tuple[Array, Array]],
-    labels: Labels,
-    classes: Sequence[str],
-    negative: str,
-    weights: Array,
+    pairs: Sequence[Pair], classes: Sequence[str], negative: str
 ) -> dict[str, dict[str, Any]]:
-    """As `paired_differences`, of the mean over several pairs of runs, as those of several seeds.
+    """As `paired_differences`, of the mean over several pairs of runs, as those of seeds or folds.
 
-    Every pair (N, C) is of the same rows, and all are resampled alike.
+    Resample r of the mean is made of resample r of every pair.
     """
-    sides = [[_aurocs(each, labels, classes, negative, weights) for each in pair] for pair in pairs]
+    sides = [
+        [
+            _aurocs(each, pair.labels, classes, negative, pair.weights)
+            for each in (pair.first, pair.second)
+        ]
+        for pair in pairs
+    ]
     results = {}
     for name in sides[0][0]:
         values = [

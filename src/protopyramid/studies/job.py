@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from protopyramid.data.manifest import manifest_text, read_manifest, with_test
+from protopyramid.data.manifest import Manifest, manifest_text, read_manifest, with_fold, with_test
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import evaluate_run, model_digest
@@ -22,7 +22,7 @@ from protopyramid.training.engine import train_run
 PHANTOMS, CONTROL, MOVED, CACHE = "phantoms", "control", "moved", "cache"
 EVALUATION = "evaluation/test.json"
 CONTROL_FIGURE, MOVED_FIGURES = "evaluation/control.json", "evaluation/moved.json"
-HOLDOUT_SEED = 0
+SPLIT_SEED = 0
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,29 @@ def prepare_data(study: Study, out: Path, seed: int, data: Path | None, workers:
     if study.data == "manifest":
         if data is None:
             raise UserError("this study needs a dataset: give its manifest with --data")
-        return data if not study.holdout else _held_out(study, data, out)
+        return _split(study, data, out, seed)
     manifest = out / f"seed-{seed}" / PHANTOMS / "manifest.csv"
     return (
         manifest if manifest.is_file() else write_phantoms(manifest.parent, seed, workers=workers)
     )
 
 
-def _held_out(study: Study, data: Path, out: Path) -> Path:
-    """The manifest with its test rows, in the study's folder; refused when it is of other data."""
-    chosen = with_test(read_manifest(data), study.holdout, HOLDOUT_SEED)
-    text, target = manifest_text(chosen, out), out / "manifest.csv"
+def _split(study: Study, data: Path, out: Path, seed: int) -> Path:
+    """The manifest with the study's test rows, if it chooses any: one for all seeds, or a fold's."""
+    if study.folds:
+        fold = with_fold(read_manifest(data), study.folds, seed % study.folds, SPLIT_SEED)
+        return _write_split(fold, data, out / f"seed-{seed}" / "manifest.csv")
+    if study.holdout:
+        held_out = with_test(read_manifest(data), study.holdout, SPLIT_SEED)
+        return _write_split(held_out, data, out / "manifest.csv")
+    return data
+
+
+def _write_split(chosen: Manifest, data: Path, target: Path) -> Path:
+    """Write a manifest in the study's folder; refused when there is one of other data."""
+    text = manifest_text(chosen, target.parent)
     if not target.is_file():
-        return RunFolder(out).write_text(target.name, text)
+        return RunFolder(target.parent).write_text(target.name, text)
     if target.read_text(encoding="utf-8") != text:
         raise UserError(f"{target}: is of other data; give another folder to --out for {data}")
     return target

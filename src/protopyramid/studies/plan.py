@@ -10,6 +10,9 @@ preset = "fpn-iaia-bl"            # or a TOML file, relative to the study's
 on = "demo-second"                # settings of config/small.py put on top
 backbone_from = "first"           # start from the backbone of another variant
 set = { "loss.contrast" = 0.0 }   # and single settings put on top of those
+
+With `like = "other.toml"`, a study beside it, a file says only what differs: other keys, and by their
+names the variants that it takes of that study.
 """
 
 from __future__ import annotations
@@ -64,6 +67,10 @@ class Study(BaseModel):
         0.0,
         description="Share of patients held out as test rows where the manifest has none; all seeds alike.",
     )
+    folds: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="Parts of the patients; a seed holds out the part of its number as test rows.",
+    )
     seeds: list[Annotated[int, Field(ge=0)]] = Field([0, 1, 2], min_length=1)
     threads: Annotated[int, Field(ge=1)] = Field(1, description="CPU threads of each run.")
     set: dict[str, Any] = Field({}, description="Settings by dotted key of every variant.")
@@ -74,6 +81,14 @@ class Study(BaseModel):
         False, description="Also the paired test and saliency of the variants, for each seed."
     )
     variants: list[Variant] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _data_makes_sense(self) -> Study:
+        if self.folds and (self.holdout or self.data != "manifest"):
+            raise ValueError('folds are of a dataset without holdout: data = "manifest"')
+        if self.folds == 1:
+            raise ValueError("folds: there must be two or more")
+        return self
 
     @model_validator(mode="after")
     def _names_make_sense(self) -> Study:
@@ -88,6 +103,11 @@ class Study(BaseModel):
                 )
             known.append(variant.name)
         return self
+
+    @property
+    def each(self) -> str:
+        """What its columns are of: a seed, or with folds the fold that a seed holds out."""
+        return "fold" if self.folds else "seed"
 
     @property
     def shown(self) -> list[Variant]:
@@ -109,12 +129,9 @@ def read_study(path: str | Path, settings: Mapping[str, Any] | None = None) -> S
     `settings` by dotted key go on top of those that the study has for every variant.
     """
     path = Path(path)
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: is no TOML: {error}") from None
+    tree = _read_tree(path)
+    if "like" in tree:
+        tree = _on_top(tree, path)
     try:
         study = Study.model_validate(tree)
     except ValidationError as error:
@@ -127,6 +144,35 @@ def read_study(path: str | Path, settings: Mapping[str, Any] | None = None) -> S
         except UserError as error:
             raise UserError(f'{path}: variant "{variant.name}": {error}') from None
     return study
+
+
+def _read_tree(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: is no TOML: {error}") from None
+
+
+def _on_top(tree: dict[str, Any], path: Path) -> dict[str, Any]:
+    """What a file says put on top of the study that it is like, and of the variants of its own."""
+    like = tree.pop("like")
+    if not isinstance(like, str) or Path(like).name != like:
+        raise UserError(f"{path}: like: give the name of a study's file in the same folder")
+    other = _read_tree(path.parent / like)
+    if "like" in other:
+        raise UserError(f"{path}: like: {like} is itself like another study")
+    theirs = {each.get("name"): each for each in _variants(other, path.parent / like)}
+    taken = [{**theirs.get(each.get("name"), {}), **each} for each in _variants(tree, path)]
+    return {**other, **tree, "variants": taken or list(theirs.values())}
+
+
+def _variants(tree: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
+    variants = tree.get("variants", [])
+    if not isinstance(variants, list) or not all(isinstance(each, dict) for each in variants):
+        raise UserError(f"{path}: variants: write each as [[variants]]")
+    return variants
 
 
 def variant_config(study: Study, variant: Variant, seed: int, folder: Path) -> Config:

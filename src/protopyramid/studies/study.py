@@ -15,7 +15,13 @@ import numpy as np
 from protopyramid.config.loading import parse_assignments
 from protopyramid.errors import UserError
 from protopyramid.evaluation import metrics
-from protopyramid.evaluation.comparison import Comparison, compare, number, stored_evaluation
+from protopyramid.evaluation.comparison import (
+    Comparison,
+    Evaluated,
+    compare,
+    number,
+    stored_evaluation,
+)
 from protopyramid.evaluation.evaluate import RESAMPLES
 from protopyramid.explain.saliency import METHODS
 from protopyramid.run import RunFolder, load_run
@@ -52,16 +58,15 @@ TABLES: dict[str, tuple[str, ...]] = {
 }
 DIFFERENCES = ("AUROC", "fine", "lesion", "area", "elimination")
 LEGEND = (
-    "Mean ± standard deviation over seeds; test split. AUROC: macro over the margins. negatives found: "
-    "share of the negative images that are called negative. fine, lesion: "
-    "activation precision, the share of a prototype's strongest 5 % that lies inside the annotation or "
-    "the lesion box, and by level. moved: the same on images moved by a quarter of their side, with "
-    "their boxes; had it stayed: the images as they were, against the moved boxes. area: share of the "
-    "image above half of the map's maximum. peak inside: share of prototypes whose own peak lies inside "
-    "the annotation of their source image. "
-    "nearest patch: similarity of a prototype to the patch that it became, just before. "
-    "elimination: share of a logit that comes from negative weights. control AUROC: with the annotated "
-    "part of every test image replaced by its surroundings."
+    "AUROC: macro over the margins. negatives found: share of the negative images that are called "
+    "negative. fine, lesion: activation precision, the share of a prototype's strongest 5 % that lies "
+    "inside the annotation or the lesion box, and by level. moved: the same on images moved by a "
+    "quarter of their side, with their boxes; had it stayed: the images as they were, against the moved "
+    "boxes. area: share of the image above half of the map's maximum. peak inside: share of prototypes "
+    "whose own peak lies inside the annotation of their source image. nearest patch: similarity of a "
+    "prototype to the patch that it became, just before. elimination: share of a logit that comes from "
+    "negative weights. control AUROC: with the annotated part of every test image replaced by its "
+    "surroundings."
 )
 
 
@@ -133,12 +138,13 @@ def write_result(study: Study, place: Place) -> str:
 def render(study: Study, rows: Sequence[Row]) -> str:
     """The Markdown of a result: tables, then differences from the first row."""
     seeds = ", ".join(str(seed) for seed in study.seeds)
-    parts = [f"# {study.title}\n", f"Seeds {seeds}. {LEGEND}\n"]
+    over = f"Mean ± standard deviation over {study.each}s; test split."
+    parts = [f"# {study.title}\n", f"{study.each.capitalize()}s {seeds}. {over} {LEGEND}\n"]
     for heading, columns in TABLES.items():
         parts += [f"## {heading}\n", markdown(study, rows, columns)]
     if len(rows) > 1:
         parts += [
-            f"## Difference from {rows[0].name}, seed by seed\n",
+            f"## Difference from {rows[0].name}, {study.each} by {study.each}\n",
             markdown(study, differences(rows), DIFFERENCES),
         ]
     return "\n".join(parts)
@@ -158,41 +164,57 @@ def compare_seeds(study: Study, place: Place) -> list[Comparison]:
 
 
 def over_seeds(study: Study, place: Place) -> list[dict[str, Any]] | None:
-    """The paired test of each variant but the first, of the mean over seeds.
+    """The paired test of each variant but the first, of the mean over seeds or folds.
 
-    None where the seeds have other test images, as phantoms have, or where there is one seed.
+    None where seeds draw their own phantoms, where there is one seed, or where the variants were
+    not tested on the same images.
     """
+    if len(study.seeds) < 2 or study.data != "manifest":
+        return None
     found = []
     for variant in study.shown:
         runs = [load_run(place.out / f"seed-{seed}/{variant.name}") for seed in study.seeds]
         found.append([stored_evaluation(run, run.name, None, "test") for run in runs])
-    first = found[0][0]
-    if len(study.seeds) < 2 or any(
-        each.figures["rows"] != first.figures["rows"] for runs in found for each in runs
-    ):
+    images = [[each.figures["rows"] for each in runs] for runs in found]
+    if any(each != images[0] for each in images):
         return None
-    classes = first.figures["classes"]
-    labels = np.array([classes.index(label) for label in first.labels], dtype=np.int64)
-    weights = metrics.resample_weights(first.patients, RESAMPLES, 0)
+    weights = resample_together([each.patients for each in found[0]])
+    figures = found[0][0].figures
     tests = []
     for evaluations in found[1:]:
         pairs = [
-            (ours.probabilities, theirs.probabilities)
-            for ours, theirs in zip(found[0], evaluations, strict=True)
+            metrics.Pair(ours.probabilities, theirs.probabilities, _numbers(ours), drawn)
+            for ours, theirs, drawn in zip(found[0], evaluations, weights, strict=True)
         ]
-        negative = first.figures["negative_class"]
-        test = metrics.mean_paired_differences(pairs, labels, classes, negative, weights)
+        test = metrics.mean_paired_differences(pairs, figures["classes"], figures["negative_class"])
         tests.append(test["mean"])
     return tests
+
+
+def resample_together(patients: Sequence[Sequence[str]]) -> list[metrics.Array]:
+    """How often each row of several test splits is drawn, (R, N) each, when patients are drawn.
+
+    All patients are drawn at once, so one who is in several splits is drawn as often in each.
+    """
+    names = sorted({name for split in patients for name in split})
+    drawn = metrics.resample_weights(names, RESAMPLES, 0)
+    place = {name: column for column, name in enumerate(names)}
+    return [drawn[:, [place[name] for name in split]] for split in patients]
+
+
+def _numbers(run: Evaluated) -> metrics.Labels:
+    """The class numbers of an evaluation's rows, (N,)."""
+    classes = run.figures["classes"]
+    return np.array([classes.index(label) for label in run.labels], dtype=np.int64)
 
 
 def render_comparisons(
     study: Study, found: Sequence[Comparison], over: Sequence[Mapping[str, Any]] | None = None
 ) -> str:
     """The paired differences of each seed, and localisation with saliency methods over seeds."""
-    seeds = [f"seed {seed}" for seed in study.seeds]
+    seeds = [f"{study.each} {seed}" for seed in study.seeds]
     if over is not None:
-        seeds.append("mean of the seeds")
+        seeds.append(f"mean of the {study.each}s")
     lines = [
         "## AUROC minus that of the first, 95 % intervals by paired bootstrap over patients\n",
         f"| | {' | '.join(seeds)} |",

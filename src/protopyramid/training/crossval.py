@@ -17,7 +17,7 @@ import io
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from protopyramid.data.manifest import (
     Manifest,
     Sample,
     manifest_text,
-    patient_folds,
     read_manifest,
+    with_fold,
     with_validation,
 )
 from protopyramid.data.store import ImageStore
@@ -79,9 +79,10 @@ def cross_validate(
     with folder.lock():
         for seed in seeds:
             seeded = _with_seed(config, seed)
-            for fold, rows in enumerate(_fold_rows(manifest, folds, seed)):
+            for fold in range(folds):
                 run = folder / f"seed-{seed}/fold-{fold}"
-                written = _write_manifest(run, manifest, rows, seeded)
+                dealt = with_fold(manifest, folds, fold, seed)
+                written = _write_manifest(run, dealt, seeded)
                 train_run(
                     seeded,
                     written,
@@ -90,7 +91,7 @@ def cross_validate(
                     accelerator=accelerator,
                     resume=True,
                 )
-                result = FoldResult(seed, fold, *_predict(run, rows))
+                result = FoldResult(seed, fold, *_predict(run, dealt.samples))
                 results.append(result)
                 say(f"seed {seed}, fold {fold}: {_line(_score(result.logits, [result], config))}")
         summary = summarise(config, folds, seeds, results)
@@ -194,27 +195,8 @@ def _with_seed(config: Config, seed: int) -> Config:
     return Config.model_validate(content)
 
 
-def _fold_rows(manifest: Manifest, folds: int, seed: int) -> list[tuple[Sample, ...]]:
-    """The rows of each run: its fold as test rows, the others as train rows. No row of the manifest's
-    own test split is among them."""
-    samples = [sample for sample in manifest.samples if sample.split != "test"]
-    if not samples:
-        raise UserError(f"{manifest.path}: all rows are test rows; there is nothing to train on")
-    numbers = patient_folds(samples, folds, seed)
-    return [
-        tuple(
-            replace(sample, split="test" if number == fold else "train")
-            for sample, number in zip(samples, numbers, strict=True)
-        )
-        for fold in range(folds)
-    ]
-
-
-def _write_manifest(
-    run: Path, manifest: Manifest, rows: tuple[Sample, ...], config: Config
-) -> Path:
+def _write_manifest(run: Path, fold: Manifest, config: Config) -> Path:
     """The manifest of a run, in its folder, with the part that is held out for the choice of the model."""
-    fold = Manifest(manifest.path, rows, manifest.columns)
     fold = with_validation(fold, config.data.validation_fraction, config.train.seed)
     text = manifest_text(fold, run)
     path = run / MANIFEST
