@@ -59,6 +59,15 @@ def test_a_schedule_must_end_projected_and_fitted() -> None:
         Config.model_validate({"train": {"schedule": [{"step": "train"}]}})
 
 
+def test_a_head_without_prototypes_may_be_fitted_but_nothing_projected() -> None:
+    none = {"neck": {"kind": "none"}}
+    fitted = [{"step": "train"}, {"step": "fit-head"}]
+    assert Config.model_validate({"model": none, "train": {"schedule": fitted}})
+    projected = [{"step": "train"}, {"step": "project"}]
+    with pytest.raises(ValidationError, match="has project, but the model has no prototypes"):
+        Config.model_validate({"model": none, "train": {"schedule": projected}})
+
+
 def test_an_add_on_has_level_five_alone() -> None:
     with pytest.raises(ValidationError, match="has level 5 alone"):
         Config.model_validate({"model": {"neck": {"kind": "add-on"}}})

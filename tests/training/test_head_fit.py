@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from protopyramid.config.schema import HeadFit
@@ -202,3 +203,15 @@ def test_scores_that_are_not_finite_are_told() -> None:
     scores[3, 2] = torch.nan
     with pytest.raises(UserError, match="diverged"):
         fit_head(scores, labels, classes, first, HeadFit())
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 1e-1])
+def test_without_prototypes_it_is_logistic_regression(ridge: float) -> None:
+    """Ridge towards zero, no L1 and no intercept: scikit-learn solves the same problem."""
+    scores, labels, _, first = case("cosine", n=60, m=12)
+    settings = HeadFit(l1=0.5, ridge=ridge, balance=False)
+    fitted = fit_head(scores, labels, None, torch.zeros_like(first), settings).weight
+    strength = 1 / (2 * ridge * len(scores))
+    solver = LogisticRegression(C=strength, fit_intercept=False, tol=1e-10, max_iter=10_000)
+    expected = solver.fit(scores.double().numpy(), labels.numpy()).coef_
+    assert fitted.numpy() == pytest.approx(expected, abs=1e-4)

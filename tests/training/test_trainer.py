@@ -219,6 +219,23 @@ def test_without_prototypes_every_epoch_is_measured_since_each_may_be_the_best(
     assert any(line["best"] for line in epochs)
 
 
+def test_the_head_of_a_black_box_may_be_fitted_and_is_a_candidate_then(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    schedule = [
+        {"step": "train", "name": "all", "learns": ["backbone", "head"], "epochs": 1},
+        {"step": "fit-head"},
+    ]
+    config = tiny("vgg16", train__schedule=schedule)
+    out = train_run(config, phantoms, tmp_path / "run")
+    epoch, fit = RunFolder(out).read_lines("metrics.jsonl")
+    assert fit["candidate"] and fit["optimality"] <= config.head_fit.tolerance
+    better = fit["validation"]["auroc"] > epoch["validation"]["auroc"]
+    assert not better or fit["best"]
+    again = train_run(config, phantoms, tmp_path / "run", resume=True)
+    assert len(RunFolder(again).read_lines("metrics.jsonl")) == 2
+
+
 # -- the model that is kept ----------------------------------------------------------------------
 def test_the_saved_model_is_the_best_candidate_on_validation(reference: Reference) -> None:
     lines = RunFolder(reference.folder).read_lines("metrics.jsonl")

@@ -420,7 +420,8 @@ class HeadFit(Section):
     )
     ridge: Positive = Field(
         1e-3,
-        description="Squared penalty on the distance from the head's first weights (ours: makes the optimum unique).",
+        description="Squared penalty on the distance from the head's first weights, which are zero "
+        "without prototypes (ours: makes the optimum unique).",
     )
     tolerance: Positive = Field(
         1e-7, description="The solve stops when no weight's optimality error exceeds this."
@@ -647,10 +648,8 @@ class Config(Section):
     def _schedule_ends_projected_and_fitted(self) -> Config:
         kinds = [step.step for step in unrolled(self.train.schedule)]
         if self.model.neck.kind == "none":
-            if "project" in kinds or "fit-head" in kinds:
-                raise ValueError(
-                    "train.schedule has project or fit-head, but the model has no prototypes"
-                )
+            if "project" in kinds:
+                raise ValueError("train.schedule has project, but the model has no prototypes")
         elif kinds[-2:] != ["project", "fit-head"]:
             raise ValueError(
                 "train.schedule must end with the steps project and fit-head: "

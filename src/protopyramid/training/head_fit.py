@@ -2,7 +2,8 @@
 
     minimise over W (C, m):   mean_i w_i CE(W x_i, y_i)  +  l1 sum |W_other|  +  ridge |W - first|_F^2
 
-x_i are the scores of image i, W_other the weights between a prototype and other classes. The ridge makes
+x_i are the scores of image i, W_other the weights between a prototype and other classes (none where the
+model has no prototypes: then it is logistic regression, and the first weights are zero). The ridge makes
 the objective strongly convex: the optimum exists, is unique, and does not depend on the start.
 
 Solved by a semi-smooth Newton method on the proximal-gradient equation: the weights that a proximal step
@@ -50,15 +51,16 @@ class HeadFitResult:
 def fit_head(
     scores: Tensor,
     labels: Tensor,
-    classes: Tensor,
+    classes: Tensor | None,
     first: Tensor,
     settings: HeadFit,
     class_weights: Tensor | None = None,
 ) -> HeadFitResult:
     """The head that minimises the objective above, to `settings.tolerance`.
 
-    scores (N, m); labels (N,); classes (m,) of the prototypes; first (C, m), the weights that the ridge
-    draws to. `class_weights` (C,) replaces the equal weighing of `settings.balance`.
+    scores (N, m); labels (N,); classes (m,) of the prototypes, or None where scores are not of prototypes
+    and so no weight has an L1 penalty; first (C, m), the weights that the ridge draws to.
+    `class_weights` (C,) replaces the equal weighing of `settings.balance`.
 
     >>> fit = fit_head(torch.eye(2), torch.tensor([0, 1]), torch.tensor([0, 1]), torch.eye(2), HeadFit())
     >>> bool(fit.weight[0, 0] > 1 > 0 > fit.weight[0, 1]), fit.optimality < 1e-7
@@ -81,7 +83,7 @@ def objective_value(
     weight: Tensor,
     scores: Tensor,
     labels: Tensor,
-    classes: Tensor,
+    classes: Tensor | None,
     first: Tensor,
     settings: HeadFit,
     class_weights: Tensor | None = None,
@@ -116,7 +118,7 @@ class _Problem:
         self,
         scores: Tensor,
         labels: Tensor,
-        classes: Tensor,
+        classes: Tensor | None,
         first: Tensor,
         settings: HeadFit,
         class_weights: Tensor | None,
@@ -129,8 +131,7 @@ class _Problem:
         count = len(self.first)
         weights = image_weights(self.labels, count, settings.balance, class_weights)
         self.share = (weights / len(weights))[:, None]
-        other = torch.arange(count)[:, None] != classes.detach().cpu()
-        self.l1 = settings.l1 * other.double()
+        self.l1 = settings.l1 * _between_classes(classes, self.first).double()
         self.gram = self.x.T @ (self.x * self.share)
         # Newton directions need no more digits than single precision has; errors and sums do
         small = self.first.numel() <= SMALL_PROBLEM
@@ -360,10 +361,18 @@ def _shrink(weight: Tensor, threshold: Tensor) -> Tensor:
     return weight.sign() * (weight.abs() - threshold).clamp(min=0)
 
 
-def _check(scores: Tensor, labels: Tensor, classes: Tensor, first: Tensor) -> None:
+def _between_classes(classes: Tensor | None, first: Tensor) -> Tensor:
+    """Which weights (C, m) are between a prototype and other classes; none without prototypes."""
+    if classes is None:
+        return torch.zeros_like(first, dtype=torch.bool)
+    return torch.arange(len(first))[:, None] != classes.detach().cpu()
+
+
+def _check(scores: Tensor, labels: Tensor, classes: Tensor | None, first: Tensor) -> None:
     n, m = scores.shape
     expected = ((n,), (m,), (len(first), m))
-    got = (tuple(labels.shape), tuple(classes.shape), tuple(first.shape))
+    of_columns = (m,) if classes is None else tuple(classes.shape)
+    got = (tuple(labels.shape), of_columns, tuple(first.shape))
     if got != expected or n == 0:
         raise ValueError(
             f"labels, classes, first: expected shapes {expected} with images, got {got} for scores {(n, m)}"

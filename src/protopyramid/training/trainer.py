@@ -31,6 +31,7 @@ from protopyramid.losses.objective import Losses, Objective
 from protopyramid.model.head import first_weights
 from protopyramid.model.necks import Pyramid
 from protopyramid.model.network import PrototypeNetwork, build_model
+from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.model.weights import start_backbone
 from protopyramid.run import RunFolder
 from protopyramid.training.centring import ChannelMoments, centre_level
@@ -393,20 +394,23 @@ class Trainer:
         self._save(position)
 
     def _fit_head_stage(self, stage: Stage) -> None:
-        """The head is solved for; what results is a candidate for the model that is kept."""
+        """The head is solved for; what results is a candidate for the model that is kept.
+
+        With prototypes, only if they have just been projected.
+        """
         prototypes = self.model.prototypes
-        assert prototypes is not None
         scores, pool = self._training_scores()
         labels = torch.from_numpy(self.train_split.labels[pool])
-        classes = prototypes.classes.cpu()
-        first = first_weights(classes, len(self.config.data.classes), self.config.model.head)
-        result = fit_head(scores, labels, classes, first, self.config.head_fit)
+        classes = None if prototypes is None else prototypes.classes.cpu()
+        result = fit_head(scores, labels, classes, self._first_head(), self.config.head_fit)
         with torch.no_grad():
             self.model.head.weight.copy_(result.weight)
-        self._warn_of_unhealthy(result.weight, scores)
+        if prototypes is not None:
+            self._warn_of_unhealthy(prototypes, result.weight, scores)
         validated = self._validate()
         projected = stage.number > 0 and self.plan[stage.number - 1].step.step == "project"
-        best = projected and self._offer(validated, f"stage {stage.number + 1}, ")
+        candidate = projected or prototypes is None
+        best = candidate and self._offer(validated, f"stage {stage.number + 1}, ")
         self.reporter.say(
             f"head fitted in {result.iterations} steps: {score_text(asdict(validated))}"
         )
@@ -416,12 +420,19 @@ class Trainer:
             "optimality": result.optimality,
             "objective": result.objective,
             "validation": asdict(validated),
-            "candidate": projected,
+            "candidate": candidate,
             "best": best,
         }
         position = Position(stage.number + 1)
         self._record(position, record)
         self._save(position)
+
+    def _first_head(self) -> Tensor:
+        """What the fit of the head draws its weights to, (C, m): the first ones, or none at all."""
+        if self.model.prototypes is None:
+            return torch.zeros_like(self.model.head.weight, device="cpu")
+        classes = self.model.prototypes.classes.cpu()
+        return first_weights(classes, len(self.config.data.classes), self.config.model.head)
 
     # -- passes over images ----------------------------------------------------------------------
     def _centre_pyramid(self, neck: Pyramid) -> None:
@@ -630,10 +641,10 @@ class Trainer:
             f"lower train.schedule's learning rates; the last good checkpoint is kept in {self.folder.path}"
         )
 
-    def _warn_of_unhealthy(self, weight: Tensor, scores: Tensor) -> None:
+    def _warn_of_unhealthy(
+        self, prototypes: PrototypeLayer, weight: Tensor, scores: Tensor
+    ) -> None:
         """Name dead and duplicate prototypes, one line for each kind."""
-        prototypes = self.model.prototypes
-        assert prototypes is not None
         findings = prototype_health(
             prototypes.vectors.detach().cpu(),
             prototypes.classes.cpu(),
