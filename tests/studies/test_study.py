@@ -82,6 +82,16 @@ def test_folds_have_a_common_test_though_their_images_differ(made_up, tmp_path):
     assert over_seeds(the_study([0, 1], folds=2), place) is not None
 
 
+def test_a_saliency_method_that_one_seed_lacks_has_no_mean_over_seeds():
+    test = {"difference": 0.1, "ci95": [0.0, 0.2]}
+    rows = ({"name": "first"}, {"name": "second", "against_first": {"mean": test}})
+    row = {"method": "Grad-CAM", "fine": None, "lesion": 0.5, "area": 0.25}
+    seeds = [SimpleNamespace(rows=rows, localisation=found) for found in ((row,), ())]
+    text = module.render_comparisons(the_study([0, 1]), seeds)
+    assert "| Grad-CAM | – | – | – |" in text
+    assert "| Grad-CAM | – | .500 " in module.render_comparisons(the_study([0]), seeds[:1])
+
+
 def test_a_patient_is_drawn_as_often_in_every_split():
     patients = [["a", "b", "b"], ["c", "a", "d"]]
     first, second = resample_together(patients)

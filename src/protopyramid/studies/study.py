@@ -228,10 +228,11 @@ def render_comparisons(
         lines.append(f"| {row['name']} | {' | '.join(cells)} |")
     lines += ["", "## Prototypes and saliency maps\n"]
     lines += ["| | fine | lesion | area |", "|---|---|---|---|"]
-    for index, row in enumerate(found[0].localisation):
+    by_method = [{row["method"]: row for row in each.localisation} for each in found]
+    for row in found[0].localisation:
+        measured = [methods.get(row["method"], {}) for methods in by_method]  # images may be gone
         values = [
-            cell([each.localisation[index][name] for each in found])
-            for name in ("fine", "lesion", "area")
+            cell([each.get(name) for each in measured]) for name in ("fine", "lesion", "area")
         ]
         lines.append(f"| {row['method']} | {' | '.join(values)} |")
     return "\n".join(lines) + "\n"
