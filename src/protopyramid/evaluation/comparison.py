@@ -66,6 +66,12 @@ class Evaluated:
     patients: tuple[str, ...]
     probabilities: Array
 
+    @property
+    def class_numbers(self) -> metrics.Labels:
+        """The labels as numbers, (N,)."""
+        classes = self.figures["classes"]
+        return np.array([classes.index(label) for label in self.labels], dtype=np.int64)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -128,7 +134,7 @@ def compare(
     _check_alike(runs, found)
     first = found[0]
     classes, negative = first.figures["classes"], first.figures["negative_class"]
-    labels = np.array([classes.index(label) for label in first.labels], dtype=np.int64)
+    labels = first.class_numbers
     weights = metrics.resample_weights(first.patients, bootstrap, seed)
     rows = []
     for run, each in zip(runs, found, strict=True):

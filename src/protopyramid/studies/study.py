@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from protopyramid.config.loading import parse_assignments
 from protopyramid.errors import UserError
 from protopyramid.evaluation import metrics
 from protopyramid.evaluation.comparison import (
     Comparison,
-    Evaluated,
     compare,
     number,
     stored_evaluation,
@@ -183,7 +180,7 @@ def over_seeds(study: Study, place: Place) -> list[dict[str, Any]] | None:
     tests = []
     for evaluations in found[1:]:
         pairs = [
-            metrics.Pair(ours.probabilities, theirs.probabilities, _numbers(ours), drawn)
+            metrics.Pair(ours.probabilities, theirs.probabilities, ours.class_numbers, drawn)
             for ours, theirs, drawn in zip(found[0], evaluations, weights, strict=True)
         ]
         test = metrics.mean_paired_differences(pairs, figures["classes"], figures["negative_class"])
@@ -200,12 +197,6 @@ def resample_together(patients: Sequence[Sequence[str]]) -> list[metrics.Array]:
     drawn = metrics.resample_weights(names, RESAMPLES, 0)
     place = {name: column for column, name in enumerate(names)}
     return [drawn[:, [place[name] for name in split]] for split in patients]
-
-
-def _numbers(run: Evaluated) -> metrics.Labels:
-    """The class numbers of an evaluation's rows, (N,)."""
-    classes = run.figures["classes"]
-    return np.array([classes.index(label) for label in run.labels], dtype=np.int64)
 
 
 def render_comparisons(
