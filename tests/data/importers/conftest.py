@@ -1,4 +1,4 @@
-"""Films for miniature downloads."""
+"""Films for miniature downloads, and what an importer found in them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
+
+from protopyramid.data.importers.base import Crop, Found
 
 SaveDicom = Callable[[Path, NDArray[np.generic]], None]
+WIDTH, HEIGHT = 40, 30  # of the images that `save_image` writes
+
+
+def save_image(path: Path, seed: int = 0) -> NDArray[np.uint8]:
+    """Write an image of noise, and the folders on its way."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = np.random.default_rng(seed).integers(0, 256, (HEIGHT, WIDTH)).astype(np.uint8)
+    Image.fromarray(values).save(path)
+    return values
+
+
+def only(found: Found) -> Crop:
+    """The single crop that was found."""
+    assert len(found.crops) == 1, found.skipped
+    return found.crops[0]
+
+
+def reasons(found: Found) -> dict[str, str]:
+    """Why each item was skipped."""
+    return {skip.item: skip.reason for skip in found.skipped}
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from PIL import Image
 
 from protopyramid.cli.main import main
 from protopyramid.data.decoding import read_image
@@ -21,16 +19,10 @@ from protopyramid.data.importers.coco import find
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 
-WIDTH, HEIGHT = 40, 30
+from .conftest import HEIGHT, WIDTH, only, reasons, save_image
+
 TRIANGLE = [5, 5, 25, 5, 5, 20]
 CATEGORIES = [{"id": 1, "name": "Spiculated"}, {"id": 2, "name": "ill-defined"}]
-
-
-def save_image(path: Path, seed: int = 0) -> NDArray[np.uint8]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    values = np.random.default_rng(seed).integers(0, 256, (HEIGHT, WIDTH)).astype(np.uint8)
-    Image.fromarray(values).save(path)
-    return values
 
 
 def picture(number: int, name: str, **more: Any) -> dict[str, Any]:
@@ -52,15 +44,6 @@ def one(tmp_path: Path, **annotation: Any) -> Found:
     save_image(tmp_path / "a.png")
     save_json(tmp_path / "x.json", [picture(7, "a.png")], [lesion(1, 7, **annotation)])
     return find(tmp_path, Options(test_fraction=0))
-
-
-def only(found: Found) -> Crop:
-    assert len(found.crops) == 1, found.skipped
-    return found.crops[0]
-
-
-def reasons(found: Found) -> dict[str, str]:
-    return {skip.item: skip.reason for skip in found.skipped}
 
 
 def test_a_lesion_is_its_polygons_with_its_category(tmp_path: Path) -> None:

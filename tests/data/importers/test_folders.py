@@ -11,20 +11,18 @@ from PIL import Image
 
 from protopyramid.cli.main import main
 from protopyramid.data.decoding import read_image
-from protopyramid.data.importers.base import Crop, Found, MaskFile, Options
+from protopyramid.data.importers.base import Crop, MaskFile, Options
 from protopyramid.data.importers.folders import find
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
+
+from .conftest import reasons
 
 
 def touch(source: Path, *names: str) -> None:
     for name in names:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).touch()
-
-
-def reasons(found: Found) -> dict[str, str]:
-    return {skip.item: skip.reason for skip in found.skipped}
 
 
 def masks(source: Path) -> dict[str, str | None]:

@@ -11,10 +11,12 @@ import pytest
 
 from protopyramid.cli.main import main
 from protopyramid.data.decoding import read_image
-from protopyramid.data.importers.base import Crop, Found, Options, Polygons
+from protopyramid.data.importers.base import Crop, Options, Polygons
 from protopyramid.data.importers.inbreast import find
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
+
+from .conftest import only, reasons
 
 HEADER = (
     "Patient ID;Patient age;Laterality;View;Acquisition date;File Name;ACR;Bi-Rads;Mass ;Micros"
@@ -46,15 +48,6 @@ def root(tmp_path: Path) -> Path:
     for name in ("AllDICOMs", "AllXML"):
         (tmp_path / "src" / name).mkdir(parents=True)
     return tmp_path / "src"
-
-
-def reasons(found: Found) -> dict[str, str]:
-    return {skip.item: skip.reason for skip in found.skipped}
-
-
-def only(found: Found) -> Crop:
-    assert len(found.crops) == 1
-    return found.crops[0]
 
 
 def test_a_mass_is_its_contour_with_what_the_table_says(root: Path) -> None:

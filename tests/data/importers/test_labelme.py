@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from PIL import Image
 
 from protopyramid.cli.main import main
 from protopyramid.data.decoding import read_image
@@ -23,15 +21,9 @@ from protopyramid.data.importers.labelme import find
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 
-WIDTH, HEIGHT = 40, 30
+from .conftest import HEIGHT, WIDTH, only, reasons, save_image
+
 TRIANGLE = [[5, 5], [25, 5], [5, 20]]
-
-
-def save_image(path: Path) -> NDArray[np.uint8]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    values = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH)).astype(np.uint8)
-    Image.fromarray(values).save(path)
-    return values
 
 
 def shape(points: Any, kind: str = "polygon", label: Any = "mass", **more: Any) -> dict[str, Any]:
@@ -50,15 +42,6 @@ def one(tmp_path: Path, *shapes: Any) -> Found:
     save_image(tmp_path / "a.png")
     save_json(tmp_path / "a.json", *shapes)
     return find(tmp_path, Options(test_fraction=0))
-
-
-def only(found: Found) -> Crop:
-    assert len(found.crops) == 1, found.skipped
-    return found.crops[0]
-
-
-def reasons(found: Found) -> dict[str, str]:
-    return {skip.item: skip.reason for skip in found.skipped}
 
 
 def test_a_lesion_is_its_polygon_with_its_label(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from protopyramid.data.importers.vindr_mammo import find, read_categories
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 
+from .conftest import reasons
+
 HEADER = (
     "study_id,series_id,image_id,laterality,view_position,height,width,breast_birads,breast_density,"
     "finding_categories,finding_birads,xmin,ymin,xmax,ymax,split"
@@ -47,10 +49,6 @@ def root(tmp_path: Path) -> Path:
 def found(root: Path, *rows: str) -> Found:
     (root / "finding_annotations.csv").write_text("\n".join([HEADER, *rows]) + "\n")
     return find(root, Options())
-
-
-def reasons(result: Found) -> dict[str, str]:
-    return {skip.item: skip.reason for skip in result.skipped}
 
 
 def test_a_mass_is_its_box_in_the_official_split(root: Path) -> None:
