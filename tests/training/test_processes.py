@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -237,6 +238,25 @@ def test_a_mistake_of_the_user_ends_both_processes_with_one_line(
 def test_devices_that_are_not_there_are_a_mistake_of_the_user() -> None:
     with pytest.raises(UserError, match="--accelerator nonsense"):
         processes.start_fabric(1, "32-true", "nonsense")
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "slow"),
+    [
+        ("AVX2", "bf16-mixed", True),
+        ("DEFAULT", "16-mixed", True),
+        ("AVX512", "bf16-mixed", False),
+        ("AVX2", "32-true", False),
+    ],
+)
+def test_an_arithmetic_that_the_processor_imitates_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, kind: str, precision: str, slow: bool
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kind)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        processes.warn_of_slow_precision(precision)
+    assert [precision in str(each.message) for each in caught] == [True] * slow
 
 
 def test_shares_are_all_parts_dealt_out() -> None:

@@ -86,6 +86,24 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(
     assert (other / "model.safetensors").read_bytes() != reference.model
 
 
+def test_in_bf16_a_model_learns_and_its_prototypes_are_exact_patches(
+    reference: Reference, tmp_path: Path
+) -> None:
+    """Only the steps of training are in bf16; projection, head fit and what is saved are not."""
+    config = tiny(train__precision="bf16-mixed")
+    run = train_run(config, reference.manifest, tmp_path / "run")
+    nearest_patches_agree(run, reference.manifest)
+    tensors = load_file(run / "model.safetensors")
+    assert {each.dtype for each in tensors.values() if each.is_floating_point()} == {torch.float32}
+    assert (run / "model.safetensors").read_bytes() != reference.model
+    found, expected = (
+        [line["losses"] for line in RunFolder(each).read_lines("metrics.jsonl") if "losses" in line]
+        for each in (run, reference.folder)
+    )
+    for losses, wanted in zip(found, expected, strict=True):
+        assert losses["cross_entropy"] == pytest.approx(wanted["cross_entropy"], rel=0.1)
+
+
 # -- what learns ---------------------------------------------------------------------------------
 def owner(name: str, config: Config) -> str:
     """The part that a tensor of the model belongs to."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from protopyramid.errors import UserError
 
 T = TypeVar("T")
+
+FAST_BF16 = ("AVX512", "SVE256")  # what torch calls the processors that bf16 does not slow down
 
 
 class ErrorElsewhere(Exception):
@@ -43,7 +46,20 @@ def start_fabric(devices: int, precision: str, accelerator: str = "auto") -> Fab
             f"--devices {devices} --accelerator {accelerator}: cannot be had here ({reason})"
         ) from error
     fabric.launch()
+    if fabric.device.type == "cpu":
+        warn_of_slow_precision(precision)
     return fabric
+
+
+def warn_of_slow_precision(precision: str) -> None:
+    """Say so where the processor has to imitate an arithmetic: that is many times slower."""
+    kind = torch.backends.cpu.get_cpu_capability()
+    if precision != "32-true" and kind not in FAST_BF16:
+        warnings.warn(
+            f"train.precision = {precision}: this processor ({kind}) has no such arithmetic and can be "
+            "tens of times slower with it; 32-true is faster here",
+            stacklevel=3,
+        )
 
 
 def is_first_process() -> bool:
