@@ -1,15 +1,15 @@
-# make setup | demo | test | lint | format | bench | results-phantom | results-ablations | results-cbis | results-folds
+# make setup | demo | test | lint | format | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Runs at a time of a study, one thread each.
 WORKERS ?= 2
-# The lesions that results-cbis and results-folds are made on (docs/data.md), and ImageNet weights: a file, or "imagenet".
+# The lesions that results-cbis, -folds and -long are made on (docs/data.md), and ImageNet weights: a file, or "imagenet".
 CBIS ?= ../shared/data/cbis-margins/manifest.csv
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo test lint format bench results-phantom results-ablations results-cbis results-folds clean
+.PHONY: setup demo test lint format bench results-phantom results-ablations results-cbis results-folds results-long clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -46,13 +46,18 @@ results-phantom: setup
 results-ablations: setup
 	$(BIN)/protopyramid study studies/ablations.toml --out results/phantoms --workers $(WORKERS)
 
+# PRECISION=bf16-mixed is faster on processors that have it, and far slower on others (docs/scaling.md).
+PRECISION ?= 32-true
+REAL = --data $(CBIS) --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION) --workers $(WORKERS)
+
 results-cbis: setup
-	$(BIN)/protopyramid study studies/cbis.toml --out results/cbis --data $(CBIS) \
-		--set model.backbone.weights=$(VGG16) --workers $(WORKERS)
+	$(BIN)/protopyramid study studies/cbis.toml --out results/cbis $(REAL)
 
 results-folds: setup
-	$(BIN)/protopyramid study studies/cbis-folds.toml --out results/cbis-folds --data $(CBIS) \
-		--set model.backbone.weights=$(VGG16) --workers $(WORKERS)
+	$(BIN)/protopyramid study studies/cbis-folds.toml --out results/cbis-folds $(REAL)
+
+results-long: setup
+	$(BIN)/protopyramid study studies/cbis-long.toml --out results/cbis-long $(REAL)
 
 clean:
 	rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
