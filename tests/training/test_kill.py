@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from protopyramid.config import dump_config
 from protopyramid.run import TEMPORARY, RunFolder
 
-from .conftest import Command, Done, Reference, fault
+from .conftest import Command, Done, Reference, fault, tiny
 
 TRAINER = "protopyramid.training.trainer"
 CHECKPOINT = "checkpoint/0"  # the file of a checkpoint, not that of the best model
@@ -73,6 +74,28 @@ def test_what_follows_a_cached_stage_reads_its_cache_after_a_kill_too(
     assert metrics(killed) == metrics(whole)
     models = [(run / "model.safetensors").read_bytes() for run in (whole, killed)]
     assert models[0] == models[1]
+
+
+def test_a_head_that_is_fitted_first_reads_the_cache_of_the_training_to_come(
+    command: Command, phantoms: Path, tmp_path: Path
+) -> None:
+    schedule = [
+        {"step": "fit-head"},
+        {"step": "train", "learns": ["backbone.5", "head"], "epochs": 1, "views": 1},
+    ]
+    toml = tmp_path / "tiny.toml"
+    toml.write_text(dump_config(tiny("vgg16", train__schedule=schedule)))
+    arguments = ["train", toml, "--data", phantoms, "--out"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    written = "protopyramid.training.feature_cache:FeatureCache.write"
+    early = command(*arguments, tmp_path / "early", faults=[fault(written, 1)])
+    assert early.code == -signal.SIGKILL and "fitted" not in early.stderr
+    assert command(*arguments, whole).code == 0
+    kill = fault(f"{TRAINER}:fit_head", 1)
+    assert command(*arguments, killed, faults=[kill]).code == -signal.SIGKILL
+    assert command(*arguments, killed, "--resume").code == 0
+    assert metrics(killed) == metrics(whole)
+    assert [line["kind"] for line in metrics(whole)] == ["fit-head", "epoch"]
 
 
 def metrics(folder: Path) -> list[dict[str, object]]:

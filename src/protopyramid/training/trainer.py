@@ -179,9 +179,7 @@ class Trainer:
         """Everything before the first step: weights to start from, prototypes from patches."""
         first_does(self.fabric, self._begin)
         same_everywhere(self.fabric, self.model)
-        first = self.plan[0].step
-        if isinstance(first, TrainStep):
-            self._prepare_cache(first)  # the start reads it too
+        self._open_cache_at(0)  # the start reads it too
         if isinstance(self.model.neck, Pyramid) and self.config.model.neck.start == "centred":
             self._centre_pyramid(self.model.neck)
         if self.model.prototypes is not None and self.config.model.prototypes.init == "patches":
@@ -221,12 +219,19 @@ class Trainer:
         self.folder.write_text("metrics.jsonl", text)
 
     def _reopen_cache(self) -> None:
-        """The cache of the last train stage serves what follows it, so as if it had never stopped."""
+        """What is not trained but measured reads the cache as if training had never stopped."""
         number = self.state.position.stage
-        steps = [stage.step for stage in self.plan]
-        done = [step for step in steps[:number] if isinstance(step, TrainStep)]
-        if done and number < len(steps) and not isinstance(steps[number], TrainStep):
-            self._prepare_cache(done[-1])
+        if number < len(self.plan) and not isinstance(self.plan[number].step, TrainStep):
+            self._open_cache_at(number)
+
+    def _open_cache_at(self, number: int) -> None:
+        """The cache that serves a stage: that of the last train step before it, or else of the first."""
+        before, after = (
+            [stage.step for stage in stages if isinstance(stage.step, TrainStep)]
+            for stages in (self.plan[:number], self.plan[number:])
+        )
+        for step in [*before[-1:], *after][:1]:
+            self._prepare_cache(step)
 
     def _check_budgets(self) -> None:
         """Refuse a schedule whose caches do not fit, before any work."""
