@@ -226,6 +226,22 @@ def test_every_view_of_every_image_comes_from_the_cache_as_from_the_images(
     assert len(set(views)) > 1  # the views differ
 
 
+def test_views_are_cached_in_the_precision_of_training_and_plain_images_exactly(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    images = np.arange(5)
+    found = {}
+    for precision in ("32-true", "bf16-mixed"):
+        source, _ = source_of(phantoms, tmp_path / precision, train__precision=precision)
+        source.open_cache(3, 1, start_fabric(1, precision, "cpu"), lambda: None)
+        found[precision] = [source.plain(images), source.fixed(images, images * 0, 0, 1)]
+    (plain, view), (plain_bf16, view_bf16) = found.values()
+    assert torch.equal(plain_bf16.maps[3], plain.maps[3])
+    assert torch.equal(view_bf16.maps[3], view_bf16.maps[3].bfloat16().float())
+    assert not torch.equal(view_bf16.maps[3], view.maps[3])
+    torch.testing.assert_close(view_bf16.maps[3], view.maps[3], rtol=0.05, atol=0.02)
+
+
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one whenever a cache is built."""
@@ -254,7 +270,9 @@ def test_a_complete_cache_is_used_again_and_another_is_built_anew(
     assert open_again(views=2) == 2
     assert open_again(views=2, change=1e-3) == 3
     assert open_again(views=2, change=1e-3, augmentation__rotation=3.0) == 4
-    assert open_again(views=2, change=1e-3, augmentation__rotation=3.0, train__seed=5) == 5
+    options = {"augmentation__rotation": 3.0, "train__seed": 5}
+    assert open_again(views=2, change=1e-3, **options) == 5
+    assert open_again(views=2, change=1e-3, train__precision="bf16-mixed", **options) == 6
 
 
 def test_a_cache_made_with_another_padding_is_not_taken(phantoms: Path, tmp_path: Path) -> None:

@@ -181,14 +181,18 @@ class MapSource:
         fabric: Fabric,
         tick: Callable[[], None],
     ) -> None:
-        """Compute and write this process's share of the rows; with no views, of the images."""
+        """Compute and write this process's share of the rows; with no views, of the images.
+
+        Views are for training steps and in their precision; images as they are stay exact.
+        """
         batches = list(row_batches(cache.layout.rows, self.config.train.eval_batch_size))
         for rows in own_share_on_node(fabric, batches):
             tick()
             fetched = (
                 self._loaded(rows // views, rows % views) if views else self._loaded(rows, None)
             )
-            maps = self._at_cut(fetched.maps[IMAGE], cut)
+            with fabric.autocast() if views else nullcontext():
+                maps = self._at_cut(fetched.maps[IMAGE], cut)
             cache.write(rows, maps, fetched.masks, fetched.annotated)
         cache.flush()
 
@@ -218,7 +222,8 @@ class MapSource:
         dicom = data.dicom.model_dump_json()
         fixed = (data.image_size, data.fit, dicom, data.mean, data.std, self.config.train.seed)
         padding = self.config.model.backbone.padding  # the frozen weights do not tell it
-        return (names, fixed, padding, self.config.augmentation.model_dump_json())
+        precision = self.config.train.precision
+        return (names, fixed, padding, precision, self.config.augmentation.model_dump_json())
 
     def _cached(self, cache: FeatureCache, rows: Indices) -> Fetched:
         maps, masks, annotated = cache.read(rows)
