@@ -5,7 +5,9 @@ The names of the files are the user's choice, and the only words of the dataset 
 
 from __future__ import annotations
 
+import base64
 import logging
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -44,6 +46,7 @@ SECRETS = {
 }
 PRIVATE, NESTED = "Zqxjprivate", "Zqxjnested"
 PLANTED = [*SECRETS.values(), PRIVATE, NESTED, "Zqxj", "ZQXJ", "Wvutfirst", "99887766554433"]
+EMBEDDED = re.compile(rb"base64,([A-Za-z0-9+/]+=*)")
 SETTINGS = {
     "data.image_size": "32",
     "data.dicom.flip": "left",
@@ -106,12 +109,17 @@ def manifest(phantom_manifest: Path, tmp_path_factory: pytest.TempPathFactory) -
     return folder / "manifest.csv"
 
 
+def plain(content: bytes) -> bytes:
+    """A file with its embedded pictures decoded: the letters of base64 spell short words by chance."""
+    return EMBEDDED.sub(lambda found: base64.b64decode(found[1]), content)
+
+
 def planted_in(folder: Path) -> list[str]:
     """The files below a folder that hold a secret."""
     words = [word.encode() for word in PLANTED]
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert files
-    return [str(p) for p in files if any(word in p.read_bytes() for word in words)]
+    return [str(p) for p in files if any(word in plain(p.read_bytes()) for word in words)]
 
 
 def test_nothing_of_a_patient_reaches_a_run_its_outputs_or_the_terminal(

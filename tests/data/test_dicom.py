@@ -47,8 +47,10 @@ from pydicom.uid import (  # noqa: E402
 from protopyramid.config.schema import Data, Dicom  # noqa: E402
 from protopyramid.data.check import check_manifest  # noqa: E402
 from protopyramid.data.decoding import decode, is_image, read_image  # noqa: E402
+from protopyramid.data.films import read_films  # noqa: E402
 from protopyramid.data.images import file_hash, prepare_sample, read_mask  # noqa: E402
 from protopyramid.data.manifest import Sample  # noqa: E402
+from protopyramid.data.negatives import write_negatives  # noqa: E402
 from protopyramid.errors import UserError  # noqa: E402
 
 # pydicom warns of what is written wrongly here on purpose.
@@ -213,6 +215,14 @@ def test_lossless_encodings_give_the_stored_values(
     )
 
 
+def baseline(path: Path, pixels: Pixels) -> Path:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(buffer, "JPEG")
+    dataset = dataset_of(pixels, 8, 8)
+    dataset.PixelData = encapsulate([buffer.getvalue()])
+    return save(path, dataset, JPEGBaseline8Bit)
+
+
 def test_jpeg_is_read_as_its_own_decoder_reads_it(tmp_path: Path) -> None:
     smooth = np.add.outer(np.arange(32) * 3, np.arange(40) * 2).astype(np.uint8)
     buffer = io.BytesIO()
@@ -223,6 +233,16 @@ def test_jpeg_is_read_as_its_own_decoder_reads_it(tmp_path: Path) -> None:
         dataset.PixelData = encapsulate([frame])
         path = save(tmp_path / f"{number}.dcm", dataset, JPEGBaseline8Bit)
         check(path, np.asarray(Image.open(buffer)) / 255, FULL)
+
+
+def test_lossy_jpeg_of_12_bits_is_read() -> None:
+    """The file and two of its values are those of pydicom's own tests."""
+    pytest.importorskip("gdcm")
+    path = pydicom.data.get_testdata_file("JPGExtended.dcm", download=False)
+    image = read_image(path, FULL) * 4095
+    assert image.shape == (1024, 256)
+    assert image[420, 140] == pytest.approx(244, abs=1e-3)
+    assert image[230, 120] == pytest.approx(95, abs=1e-3)
 
 
 def test_high_throughput_jpeg_2000_has_a_decoder() -> None:
@@ -281,6 +301,12 @@ def test_files_are_known_without_suffix_and_without_preamble(
         assert b"DICM" not in path.read_bytes()[:200]
     assert is_image(path)
     check(path, greys(pixels, full_range(12, False)), FULL)
+
+
+def test_the_index_of_a_disc_is_no_image(tmp_path: Path) -> None:
+    path = save(tmp_path / "IM0001", dataset_of(random_pixels(12)))
+    assert is_image(path)
+    assert not is_image(path.rename(tmp_path / "DICOMDIR"))
 
 
 # -- greys ---------------------------------------------------------------------------------------
@@ -456,6 +482,29 @@ def test_several_frames_are_refused(tmp_path: Path) -> None:
     assert "several frames" in refusal(save(tmp_path / "a.dcm", dataset))
 
 
+@pytest.mark.parametrize("syntax", [ExplicitVRLittleEndian, RLELossless, JPEG2000Lossless])
+def test_several_frames_are_refused_also_where_their_number_is_missing(
+    tmp_path: Path, syntax: UID
+) -> None:
+    dataset = dataset_of(random_pixels(12, shape=(2 * HEIGHT, WIDTH)))
+    dataset.Rows, dataset.NumberOfFrames = HEIGHT, 2
+    path = encode(tmp_path / "a.dcm", dataset, syntax)
+    dataset = pydicom.dcmread(path)
+    del dataset.NumberOfFrames
+    dataset.save_as(path)
+    assert "several frames" in refusal(path)
+
+
+def test_a_frame_may_come_in_several_fragments(tmp_path: Path) -> None:
+    pixels = random_pixels(12)
+    path = encode(tmp_path / "a.dcm", dataset_of(pixels), JPEG2000Lossless)
+    dataset = pydicom.dcmread(path)
+    stream = pydicom.encaps.get_frame(dataset.PixelData, 0)
+    dataset.PixelData = encapsulate([stream], fragments_per_frame=3)
+    dataset.save_as(path)
+    check(path, greys(pixels, full_range(12, False)), FULL)
+
+
 def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:
     dataset = dataset_of(random_pixels(12))
     del dataset.PixelData
@@ -525,6 +574,34 @@ def test_a_jpeg_that_contradicts_its_file_is_not_given_to_the_decoder(
     content[start + place] ^= 0x55
     path.write_bytes(content)
     assert "cannot be decoded" in refusal(path)
+
+
+@pytest.mark.parametrize("syntax", [JPEGBaseline8Bit, JPEGLSLossless, JPEGLosslessSV1])
+def test_a_jpeg_that_was_cut_is_refused_in_a_whole_file_and_in_silence(
+    tmp_path: Path, syntax: UID, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if syntax == JPEGBaseline8Bit:
+        path = baseline(tmp_path / "a.dcm", random_pixels(8))
+    else:
+        path = encode(tmp_path / "a.dcm", dataset_of(random_pixels(12)), syntax)
+    dataset = pydicom.dcmread(path)
+    stream = pydicom.encaps.get_frame(dataset.PixelData, 0, number_of_frames=1)
+    dataset.PixelData = encapsulate([stream[: len(stream) * 3 // 4]])
+    dataset.save_as(path)
+    assert "cannot be decoded" in refusal(path)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_damaged_jpeg_is_refused_without_words_of_its_decoder(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = baseline(tmp_path / "a.dcm", random_pixels(8))
+    content = bytearray(path.read_bytes())
+    table = content.index(b"\xff\xc4")  # of Huffman codes
+    content[table + 5 : table + 21] = b"\xff" * 16
+    path.write_bytes(content)
+    assert "cannot be decoded" in refusal(path)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_cut_or_foreign_file_is_refused(tmp_path: Path) -> None:
@@ -637,6 +714,24 @@ def test_a_dicom_mask_is_what_it_stores_and_not_what_its_window_shows(tmp_path: 
     dataset = dataset_of(inside, 8, 8, WindowCenter=128, WindowWidth=2, ImageLaterality="R")
     path = save(tmp_path / "mask.dcm", dataset)
     assert (read_mask(path, (16, 12)) == inside.astype(bool)).all()
+
+
+@pytest.mark.parametrize(("allocated", "stored"), [(8, 8), (16, 12), (16, 16)])
+@pytest.mark.parametrize("value", [1, -1])
+def test_zero_is_outside_a_mask_of_signed_values(
+    tmp_path: Path, allocated: int, stored: int, value: int
+) -> None:
+    inside = np.zeros((16, 12), int)
+    inside[3:9, 2:5] = value
+    path = save(tmp_path / "mask", dataset_of(inside, allocated, stored, signed=True))
+    assert (read_mask(path, (16, 12)) == (inside != 0)).all()
+
+
+def test_black_is_outside_a_mask_of_monochrome1(tmp_path: Path) -> None:
+    black = np.full((16, 12), 255)
+    black[3:9, 2:5] = 0
+    dataset = dataset_of(black, 8, 8, PhotometricInterpretation="MONOCHROME1")
+    assert (read_mask(save(tmp_path / "mask.dcm", dataset), (16, 12)) == (black == 0)).all()
 
 
 # -- identifiers ---------------------------------------------------------------------------------
@@ -791,6 +886,25 @@ def test_data_check_reads_dicom_and_says_no_name(tmp_path: Path) -> None:
     assert report.sizes == {(WIDTH, HEIGHT): 3}
     assert sum("burned into" in warning for warning in report.warnings) == 3
     assert SECRET not in repr(report)
+
+
+def test_negatives_are_cut_from_dicom_films_and_hold_no_name(tmp_path: Path) -> None:
+    pixels = np.zeros((200, 160), int)
+    pixels[20:180, :120] = np.random.default_rng(0).integers(2000, 3000, (160, 120))
+    dataset = planted(BurnedInAnnotation="YES", Rows=200, Columns=160)
+    dataset.PixelData = pixels.astype("<u2").tobytes()
+    save(tmp_path / "FILM", dataset)
+    save(tmp_path / "damaged", planted(WindowCenter=5, WindowWidth=0))
+    columns = "image,patient_id,lesion_x0,lesion_y0,lesion_x1,lesion_y1"
+    rows = [columns, "FILM,a,10,30,20,40", "damaged,b,,,,"]
+    (tmp_path / "films.csv").write_text("\n".join(rows) + "\n")
+    made = write_negatives(read_films([tmp_path / "films.csv"]), tmp_path / "out", count=4)
+    assert made.written == 4
+    assert "window" in made.skipped[0][2]
+    assert any("burned into" in note for note in made.notes)
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert not any(SECRET.encode() in path.read_bytes() for path in files)
+    assert SECRET not in repr(made)
 
 
 # -- real films ----------------------------------------------------------------------------------

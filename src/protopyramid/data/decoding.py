@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +35,8 @@ MAGIC = (
     (0, b"MM\0*", ".tif"),
 )
 MAGIC_LENGTH = 132
+DICOM_SUFFIXES = (".dcm", ".dicom")
+DICOM_INDEX = "DICOMDIR"  # beside the images of an archive or disc: DICOM too, but a list of them
 DICOM_MARK = b"DICM"  # after a preamble of 128 bytes
 # Without one: the first element is of group 2 or 8, explicit (also big-endian) or implicit and short.
 BARE_DICOM = re.compile(
@@ -70,8 +75,30 @@ def read_image(path: str | Path, dicom: Dicom | None = None) -> Array:
 def decode(path: str | Path, dicom: Dicom | None = None) -> Decoded:
     """The image of a file as by read_image, and whether the settings had it mirrored."""
     path = Path(path)
-    try:
+    with _one_kind_of_error(path):
         decoded = _reader(path)(path, dicom or Dicom())
+    if not decoded.image.size:
+        raise UserError(f"{path}: the image has no pixels; give another file")
+    return decoded
+
+
+def read_marks(path: str | Path, least: float = 0.0) -> NDArray[np.bool_]:
+    """Which pixels (H, W) of a mask file are above `least`; of a DICOM file, all that are not black."""
+    path = Path(path)
+    with _one_kind_of_error(path):
+        if _kind(path) in DICOM_SUFFIXES:
+            marked: NDArray[np.bool_] = _dicom().read_marks(path)
+            return marked
+    values = read_image(path)
+    marked = (values.max(2) if values.ndim == 3 else values) > least
+    return marked
+
+
+@contextmanager
+def _one_kind_of_error(path: Path) -> Iterator[None]:
+    """Within it, whatever a decoder raises becomes a UserError that names the file."""
+    try:
+        yield
     except UserError:
         raise
     except DecodingError as error:
@@ -82,13 +109,12 @@ def decode(path: str | Path, dicom: Dicom | None = None) -> Decoded:
             f"{path}: cannot read the image ({' '.join(str(reason).split())}); "
             "is it whole, and a PNG, JPEG, TIFF, PGM or DICOM?"
         ) from None
-    if not decoded.image.size:
-        raise UserError(f"{path}: the image has no pixels; give another file")
-    return decoded
 
 
 def is_image(path: Path) -> bool:
     """Whether a file is of a kind that is read, by its suffix or its first bytes."""
+    if path.name == DICOM_INDEX:
+        return False
     try:
         return path.is_file() and _kind(path) in READERS
     except OSError:  # without a known suffix, and not to be opened
@@ -140,16 +166,21 @@ def _plain_reader(read: Callable[[Path], Array]) -> Reader:
     return reader
 
 
-def _read_dicom(path: Path, dicom: Dicom) -> Decoded:
+def _dicom() -> ModuleType:
+    """The reader of DICOM files, which needs packages that may not be there."""
     try:
-        from protopyramid.data.dicom import read_dicom
+        return import_module("protopyramid.data.dicom")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pydicom":
             raise
         raise DecodingError(
             "is DICOM; install the reader with pip install 'protopyramid[dicom]'"
         ) from None
-    return read_dicom(path, dicom)
+
+
+def _read_dicom(path: Path, dicom: Dicom) -> Decoded:
+    decoded: Decoded = _dicom().read_dicom(path, dicom)
+    return decoded
 
 
 def read_with_pillow(path: Path) -> Array:
@@ -276,5 +307,5 @@ def read_pnm(path: Path) -> Array:
 READERS: dict[str, Reader] = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".tif", ".tiff"), _plain_reader(read_with_pillow)),
     **dict.fromkeys((".pgm", ".ppm", ".pnm"), _plain_reader(read_pnm)),
-    **dict.fromkeys((".dcm", ".dicom"), _read_dicom),
+    **dict.fromkeys(DICOM_SUFFIXES, _read_dicom),
 }

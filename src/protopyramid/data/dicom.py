@@ -19,6 +19,8 @@ import struct
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,15 @@ from numpy.typing import NDArray
 from pydicom import dcmread
 from pydicom.dataelem import RawDataElement
 from pydicom.dataset import Dataset, FileDataset
-from pydicom.encaps import get_frame
+from pydicom.encaps import generate_fragments, get_frame, parse_basic_offsets
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.uid import (
     UID,
     ExplicitVRBigEndian,
     ExplicitVRLittleEndian,
     JPEG2000TransferSyntaxes,
+    JPEGBaseline8Bit,
+    JPEGExtended12Bit,
     JPEGLSTransferSyntaxes,
     JPEGTransferSyntaxes,
     RLELossless,
@@ -68,10 +72,20 @@ BITS = (8, 16)
 # Markers of a JPEG or JPEG-LS frame header: SOF0 to SOF15 without DHT, JPG and DAC; SOF55.
 JPEG_FRAMES = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
 JPEG_SCAN = 0xDA
+# With what a frame starts: JPEG and JPEG-LS, JPEG 2000, RLE of one and of two bytes a value.
+FRAME_STARTS = (b"\xff\xd8", b"\xff\x4f\xff\x51", b"\1\0\0\0\x40\0\0\0", b"\2\0\0\0\x40\0\0\0")
+# Which of pydicom's decoders: others have ended the process, or written to stderr, on damaged files.
+PLUGINS = {
+    **dict.fromkeys(JPEG2000TransferSyntaxes, "pylibjpeg"),
+    **dict.fromkeys((JPEGBaseline8Bit, JPEGExtended12Bit), "pillow"),
+}
 SIGMOID_SLOPE = 4  # PS3.3 C.11.2.1.3.1
 FROM_PYDICOM = re.compile(r"pydicom\b")
 SILENCE = ("ignore", None, Warning, FROM_PYDICOM, 0)  # a filter, as `warnings` keeps it
-OTHER_WINDOW = 'set data.dicom.window to "percentile" or "full"'
+OTHER_WINDOW = 'correct it, or train with data.dicom.window = "percentile" or "full"'
+SEVERAL_FRAMES = (
+    "has several frames (tomosynthesis?); give single images, such as the synthetic 2D view"
+)
 
 
 def read_dicom(path: Path, settings: Dicom) -> Decoded:
@@ -88,6 +102,16 @@ def read_dicom(path: Path, settings: Dicom) -> Decoded:
         )
     mirrored = settings.flip == "left" and _chest_is_right(path, dataset)
     return Decoded(np.ascontiguousarray(image[:, ::-1]) if mirrored else image, mirrored)
+
+
+def read_marks(path: Path) -> NDArray[np.bool_]:
+    """Which pixels (H, W) of a mask are not black, by what is stored: of signed values, zero is."""
+    _quieten()
+    dataset = _read(path)
+    stored = _stored_values(dataset)
+    inverted = _words(dataset, "PhotometricInterpretation")[0] == "MONOCHROME1"
+    marked: NDArray[np.bool_] = stored.codes != (2**stored.bits - 1 if inverted else 0)
+    return marked
 
 
 def read_size(path: Path) -> tuple[int, int] | None:
@@ -254,9 +278,7 @@ def _refuse_what_is_no_grey_image(dataset: FileDataset) -> None:
     if _find(dataset, "PixelData") is None:
         raise DecodingError("holds no image, or not the whole of it: no pixel data in the file")
     if (_number(dataset, "NumberOfFrames") or 1) > 1:
-        raise DecodingError(
-            "has several frames (tomosynthesis?); give single images, such as the synthetic 2D view"
-        )
+        raise DecodingError(SEVERAL_FRAMES)
     kind = (_words(dataset, "PhotometricInterpretation") or [""])[0]
     if _integer(dataset, "SamplesPerPixel", 1) != 1 or kind not in GREYS:
         raise DecodingError(
@@ -286,6 +308,7 @@ def _decode(dataset: FileDataset, syntax: UID, allocated: int, bits: int) -> NDA
         raise DecodingError(
             f"is compressed ({name}); install the decoder with pip install 'protopyramid[dicom]'"
         )
+    content = element.value or b""
     options: dict[str, Any] = {
         "rows": _integer(dataset, "Rows"),
         "columns": _integer(dataset, "Columns"),
@@ -298,15 +321,19 @@ def _decode(dataset: FileDataset, syntax: UID, allocated: int, bits: int) -> NDA
         "pixel_keyword": "PixelData",
         "pixel_vr": element.VR or "OW",
     }
-    if syntax in JPEG2000TransferSyntaxes:
-        options["decoding_plugin"] = (
-            "pylibjpeg"  # the others have ended the process on damaged files
-        )
     try:
-        content = element.value or b""
+        if _holds_several_frames(content, syntax, options):
+            raise DecodingError(SEVERAL_FRAMES)
         if syntax in (*JPEGTransferSyntaxes, *JPEGLSTransferSyntaxes):
-            _check_jpeg(get_frame(content, 0, number_of_frames=1), options)
+            stream = get_frame(content, 0, number_of_frames=1)
+            precision = _check_jpeg(stream, options)
+            if syntax == JPEGExtended12Bit and precision > 8:
+                return _decode_wide_jpeg(stream, precision, options)
+        if syntax in PLUGINS:
+            options["decoding_plugin"] = PLUGINS[syntax]
         pixels: NDArray[np.generic] = decoder.as_array(content, index=0, **options)[0]
+    except DecodingError:
+        raise
     except Exception as error:
         raise DecodingError(
             f"its pixels ({name}) cannot be decoded ({type(error).__name__}); is the file whole? "
@@ -315,8 +342,21 @@ def _decode(dataset: FileDataset, syntax: UID, allocated: int, bits: int) -> NDA
     return pixels
 
 
-def _check_jpeg(stream: bytes, options: Mapping[str, Any]) -> None:
-    """Compare the header of a JPEG with the file's: gdcm ends the process where it is damaged."""
+def _holds_several_frames(content: bytes, syntax: UID, options: Mapping[str, Any]) -> bool:
+    """Whether there are pixels of more than one frame, though the file does not give their number."""
+    if not syntax.is_encapsulated:
+        frame: int = options["rows"] * options["columns"] * options["bits_allocated"] // 8
+        return 0 < 2 * frame <= len(content)
+    buffer = BytesIO(content)
+    parse_basic_offsets(buffer)
+    return sum(part.startswith(FRAME_STARTS) for part in generate_fragments(buffer)) > 1
+
+
+def _check_jpeg(stream: bytes, options: Mapping[str, Any]) -> int:
+    """The bits of a value within a JPEG, after a comparison of its header with the file's.
+
+    Where it is damaged, gdcm ends the process.
+    """
     place, found = 2, b""
     while (marker := stream[place + 1]) != JPEG_SCAN:
         if stream[place] != 0xFF:
@@ -332,6 +372,32 @@ def _check_jpeg(stream: bytes, options: Mapping[str, Any]) -> None:
         raise ValueError("other sizes within the JPEG")
     if bits > options["bits_allocated"]:
         raise ValueError("more bits within the JPEG")
+    return int(bits)
+
+
+def _decode_wide_jpeg(stream: bytes, bits: int, options: Mapping[str, Any]) -> NDArray[np.generic]:
+    """Lossy JPEG of 12 bits (process 4), by gdcm: pydicom does not let it, though it can.
+
+    The JPEG's bits are named as those allocated: with 16, gdcm tries a decoder that does not fit
+    first, and says so on stderr.
+    """
+    gdcm: Any = import_module("gdcm")
+    fragment, fragments = gdcm.Fragment(), gdcm.SequenceOfFragments.New()
+    fragment.SetByteStringValue(stream)
+    fragments.AddFragment(fragment)
+    element = gdcm.DataElement(gdcm.Tag(0x7FE0, 0x0010))
+    element.SetValue(fragments.__ref__())
+    image, shape = gdcm.Image(), (options["rows"], options["columns"])
+    image.SetNumberOfDimensions(2)
+    image.SetDimensions((shape[1], shape[0], 1))
+    image.SetDataElement(element)
+    image.SetPhotometricInterpretation(
+        gdcm.PhotometricInterpretation(gdcm.PhotometricInterpretation.MONOCHROME2)
+    )
+    image.SetTransferSyntax(gdcm.TransferSyntax(gdcm.TransferSyntax.JPEGExtendedProcess2_4))
+    image.SetPixelFormat(gdcm.PixelFormat(1, bits, bits, bits - 1, 0))
+    content = image.GetBuffer().encode("utf-8", "surrogateescape")  # gdcm gives bytes as text
+    return np.frombuffer(content, "<u2").reshape(shape)
 
 
 # -- from stored values to grey ----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
 from protopyramid.config.schema import Data, Dicom
-from protopyramid.data.decoding import READERS, decode, read_image
+from protopyramid.data.decoding import READERS, decode, read_image, read_marks
 from protopyramid.data.manifest import Box, Sample
 from protopyramid.errors import UserError
 
@@ -67,10 +67,7 @@ def read_mask(path: str | Path, size: tuple[int, int]) -> Mask:
     A mask of the same aspect but another size is resized with a warning. A JPEG mask is cut at
     half of the range, since compression leaves faint traces outside.
     """
-    values = read_image(path, AS_STORED)
-    if values.ndim == 3:
-        values = values.max(2)
-    inside: Mask = values > (0.5 if Path(path).suffix.lower() in LOSSY else 0.0)
+    inside = read_marks(path, least=0.5 if Path(path).suffix.lower() in LOSSY else 0.0)
     if inside.shape == size:
         return inside
     (height, width), (mask_height, mask_width) = size, inside.shape
