@@ -36,6 +36,7 @@ MAGIC = (
 )
 MAGIC_LENGTH = 132
 DICOM_SUFFIXES = (".dcm", ".dicom")
+LOSSY = (".jpg", ".jpeg")
 DICOM_INDEX = "DICOMDIR"  # beside the images of an archive or disc: DICOM too, but a list of them
 DICOM_MARK = b"DICM"  # after a preamble of 128 bytes
 # Without one: the first element is of group 2 or 8, explicit (also big-endian) or implicit and short.
@@ -82,14 +83,18 @@ def decode(path: str | Path, dicom: Dicom | None = None) -> Decoded:
     return decoded
 
 
-def read_marks(path: str | Path, least: float = 0.0) -> NDArray[np.bool_]:
-    """Which pixels (H, W) of a mask file are above `least`; of a DICOM file, all that are not black."""
+def read_marks(path: str | Path) -> NDArray[np.bool_]:
+    """Which pixels (H, W) of a mask file are not black.
+
+    A JPEG mask is cut at half of the range, since compression leaves faint traces outside.
+    """
     path = Path(path)
     with _one_kind_of_error(path):
         if _kind(path) in DICOM_SUFFIXES:
             marked: NDArray[np.bool_] = _dicom().read_marks(path)
             return marked
     values = read_image(path)
+    least = 0.5 if path.suffix.lower() in LOSSY else 0.0
     marked = (values.max(2) if values.ndim == 3 else values) > least
     return marked
 

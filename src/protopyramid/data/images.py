@@ -44,7 +44,6 @@ Mask = NDArray[np.bool_]
 LEVELS = (
     65535  # prepared images lie on this many steps from 0 to 1, so that 16 bits keep them exactly
 )
-LOSSY = (".jpg", ".jpeg")
 AS_STORED = Dicom(window="full", flip="none")  # what a DICOM file holds, whatever the settings
 
 
@@ -67,7 +66,7 @@ def read_mask(path: str | Path, size: tuple[int, int]) -> Mask:
     A mask of the same aspect but another size is resized with a warning. A JPEG mask is cut at
     half of the range, since compression leaves faint traces outside.
     """
-    inside = read_marks(path, least=0.5 if Path(path).suffix.lower() in LOSSY else 0.0)
+    inside = read_marks(path)
     if inside.shape == size:
         return inside
     (height, width), (mask_height, mask_width) = size, inside.shape

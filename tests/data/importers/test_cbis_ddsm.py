@@ -327,6 +327,19 @@ def test_what_is_missing_or_broken_is_listed(download: Download) -> None:
     assert len(found) == 6
 
 
+def test_files_that_no_row_names_are_listed(download: Download) -> None:
+    """With the table of one split alone, the files of the other are not lost without a word."""
+    download.files(download.row("P_00001"))
+    download.files(download.row("P_00003", "N/A"))  # not imported, but named
+    download.tables()
+    download.files(download.row("P_00002", split="Test"), crop=None)
+    found = find(download.root, Options())
+    assert [crop.patient_id for crop in found.crops] == ["P_00001"]
+    left = {each.item.split("/")[1] for each in found.skipped if "no readable row" in each.reason}
+    assert left == {"Mass-Test_P_00002_LEFT_CC", "Mass-Test_P_00002_LEFT_CC_1"}
+    assert len(found.skipped) == 1 + 2
+
+
 def test_tables_may_lie_beside_the_files_and_others_are_no_mass_tables(download: Download) -> None:
     download.files(download.row())
     calcifications = "patient_id,breast density,calc type,calc distribution\nP_1,3,X,Y\n"

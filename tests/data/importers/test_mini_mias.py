@@ -205,6 +205,36 @@ def test_films_that_no_line_names_and_films_of_another_size_are_listed(tmp_path:
     assert reasons["mdb322.PGM"] == "the table does not name this film"
 
 
+def test_lines_that_are_not_understood_are_listed_and_their_films_are_not_called_unnamed(
+    tmp_path: Path,
+) -> None:
+    odd = "mdb003 G MASS B 300 300 20\nmdb001 X SPIC M 300 300 20\n"
+    (tmp_path / "Info.txt").write_text(f"mdb001 G CIRC B 535 425 197\nmdb002 G NORM\n{odd}")
+    for number in (1, 2, 3):
+        Image.new("L", (1024, 1024), 9).save(tmp_path / f"mdb{number:03d}.pgm")
+    found = find(tmp_path, Options())
+    assert [(each.item, each.reason) for each in found.skipped] == [
+        ("Info.txt: mdb003", "line that is not understood: mdb003 G MASS B 300 300 20"),
+        ("Info.txt: mdb001", "line that is not understood: mdb001 X SPIC M 300 300 20"),
+    ]
+    assert [crop.name for crop in found.crops] == ["mdb001", "mdb002"]
+    # A lesion whose place is not known may be anywhere on these films.
+    assert [row.image.name for row in found.films] == ["mdb002.pgm"]
+    assert [each.item for each in found.films_left_out] == ["mdb003.pgm", "mdb001.pgm"]
+
+
+def test_images_that_are_no_film_or_a_copy_of_one_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "Info.txt").write_text("mdb001 G CIRC B 535 425 197\n")
+    for name in ("mdb001.pgm", "mdb001.png", "breast.pgm"):
+        Image.new("L", (1024, 1024), 9).save(tmp_path / name)
+    found = find(tmp_path, Options())
+    assert [crop.image.name for crop in found.crops] == ["mdb001.pgm"]
+    assert {each.item: each.reason for each in found.skipped} == {
+        "breast.pgm": "image that is not named as a film: mdb001.pgm is expected",
+        "mdb001.png": "copy of a film: mdb001.pgm is taken",
+    }
+
+
 def test_without_a_table_the_user_is_told(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mdb001 is a film\n")
     with pytest.raises(UserError, match=r"Info\.txt"):

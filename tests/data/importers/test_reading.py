@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -23,6 +24,8 @@ from protopyramid.data.importers.reading import (
     walk,
 )
 from protopyramid.errors import UserError
+
+from .conftest import SaveDicom
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,16 @@ def test_printable_text_can_be_written() -> None:
 def test_what_is_not_a_finite_number_is_refused(value: object) -> None:
     with pytest.raises(Unusable, match="not a number"):
         number(value)
+
+
+def test_a_dicom_film_of_another_size_than_annotated_is_refused(
+    tmp_path: Path, save_dicom: SaveDicom
+) -> None:
+    save_dicom(tmp_path / "x.dcm", np.zeros((30, 40), np.uint16))
+    check_size(tmp_path / "x.dcm", (40, 30))
+    check_size(tmp_path / "x.dcm", None)
+    with pytest.raises(Unusable, match="40 x 30 pixels, not 20 x 15"):
+        check_size(tmp_path / "x.dcm", (20, 15))
 
 
 def test_an_image_of_another_size_than_annotated_is_refused(tmp_path: Path) -> None:

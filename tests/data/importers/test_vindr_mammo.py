@@ -16,7 +16,7 @@ from protopyramid.data.importers.vindr_mammo import find, read_categories
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 
-from .conftest import reasons
+from .conftest import SaveDicom, only, reasons
 
 HEADER = (
     "study_id,series_id,image_id,laterality,view_position,height,width,breast_birads,breast_density,"
@@ -104,6 +104,18 @@ def test_a_row_that_cannot_be_used_is_told(root: Path, line: str, reason: str) -
     assert len(result.crops) == 2
     assert [skip.reason for skip in result.skipped] == [reason]
     assert result.skipped[0].item.startswith("finding_annotations.csv row 4 ")
+
+
+def test_a_film_of_another_size_than_its_row_says_is_told(
+    root: Path, save_dicom: SaveDicom
+) -> None:
+    for name, shape in (("i1", (100, 90)), ("i2", (50, 45))):
+        save_dicom(root / f"images/s1/{name}.dicom", np.zeros(shape, np.uint16))
+    result = found(root, row(), row("i2"))
+    assert only(result).name == "i1_2"
+    (reason,) = reasons(result).values()
+    assert reason == "image of another size than annotated: 45 x 50 pixels, not 90 x 100"
+    assert [film.image.name for film in result.films] == ["i1.dicom"]
 
 
 def test_films_and_files_that_no_row_names_are_told(root: Path) -> None:

@@ -309,8 +309,11 @@ def test_nothing_imported_is_an_error_of_one_line_that_says_why(source: Path) ->
         make(source, Crop("broken", source / "broken.png", "x", "train"))
     assert "\n" not in str(error.value)
     assert not (source.parent / "out/manifest.csv").exists()
-    with pytest.raises(UserError, match="nothing to import was found"):
+    with pytest.raises(UserError, match="nothing to import was found") as error:
         make(source)
+    assert str(error.value).startswith(
+        f"{source}: "
+    )  # what is wrong is there, not in the new folder
 
 
 def test_two_crops_of_one_name_are_refused(source: Path) -> None:

@@ -26,11 +26,18 @@ from pathlib import Path
 import numpy as np
 
 from protopyramid.config.schema import Dicom
-from protopyramid.data.decoding import read_image
+from protopyramid.data.decoding import DICOM_SUFFIXES, read_image, read_marks
 from protopyramid.data.importers.base import Crop, Found, MaskFile, Options, Skipped
 from protopyramid.data.importers.cropping import NoCrop, extent, scaled_mask
 from protopyramid.data.importers.full_films import TABLE, Films
-from protopyramid.data.importers.reading import Names, Row, Unusable, read_table, walk
+from protopyramid.data.importers.reading import (
+    Names,
+    Row,
+    Unusable,
+    read_table,
+    relative,
+    walk,
+)
 from protopyramid.data.manifest import Box
 from protopyramid.errors import UserError
 
@@ -51,7 +58,6 @@ FIVE = {**THREE, "MICROLOBULATED": "microlobulated", "OBSCURED": "obscured"}
 SPLITS = {"training": "train", "train": "train", "test": "test"}
 PARTS = {"train": "Training", "test": "Test"}
 MASSES, CALCS = "Mass", "Calc"  # what names of folders begin with
-DICOM_SUFFIXES = (".dcm", ".dicom")
 
 Size = tuple[int, int]  # rows, columns
 
@@ -60,6 +66,7 @@ Size = tuple[int, int]  # rows, columns
 class _Files:
     """The DICOM files of a download by the names of all folders above them, and their sizes."""
 
+    paths: list[Path] = field(default_factory=list)
     below: dict[str, list[Path]] = field(default_factory=dict)
     known_sizes: dict[Path, Size | None] = field(default_factory=dict)
 
@@ -68,6 +75,7 @@ class _Files:
         found = cls()
         for path in files:
             if path.suffix.lower() in DICOM_SUFFIXES:
+                found.paths.append(path)
                 # The source may be the folder of one case itself.
                 for name in {source.name, *path.relative_to(source).parts[:-1]}:
                     found.below.setdefault(name, []).append(path)
@@ -80,6 +88,11 @@ class _Files:
                 return self.below[name]
         paths = (path for uid in series for path in self.below.get(uid, ()))
         return list(dict.fromkeys(paths))
+
+    def outside(self, names: Iterable[str]) -> list[Path]:
+        """The files that are below no folder of these names."""
+        inside = {path for name in names for path in self.below.get(name, ())}
+        return [path for path in self.paths if path not in inside]
 
     def sizes(self, paths: Iterable[Path]) -> dict[Path, Size]:
         """Rows and columns of the files that are readable."""
@@ -118,6 +131,10 @@ def find(source: Path, options: Options) -> Found:
             except Unusable as error:
                 skipped.append(Skipped(_item(row, table), str(error)))
     notes = [*_add_calcifications(calc_tables, known), *_first_of_mixed(crops, options)]
+    skipped += [
+        Skipped(relative(path, source), "file that no readable row of the tables names")
+        for path in files.outside(known.folders())
+    ]
     films = _films(known, files)
     if known.lost:
         notes.append(
@@ -190,6 +207,14 @@ class _Lesion:
 
     def series(self, *columns: str) -> list[str]:
         return [self.paths[column][-2] for column in columns if len(self.paths[column]) > 2]
+
+    def all_folders(self) -> list[str]:
+        """Names of all folders that may hold its film, mask or crop."""
+        return [
+            *self.folders(self.film, FILM),
+            *self.folders(self.name, MASK, CROPPED),
+            *self.series(FILM, MASK, CROPPED),
+        ]
 
 
 def _lesion(row: Row, table: str, kind: str) -> _Lesion:
@@ -277,6 +302,11 @@ class _Known:
         self.views.setdefault(lesion.film, []).append(lesion)
         return lesion
 
+    def folders(self) -> set[str]:
+        """Names of the folders that may hold files of these lesions."""
+        lesions = (lesion for group in self.views.values() for lesion in group)
+        return {name for lesion in lesions for name in lesion.all_folders()}
+
     def splits(self) -> dict[str, set[str]]:
         """The splits of each patient: those of the masses, or else of the calcifications."""
         found: dict[str, set[str]] = {}
@@ -353,7 +383,7 @@ def _add_view(
 def _scaled_box(mask: Path, size: Size) -> Box:
     """The box of a mask of another size than its film, in pixels of the film."""
     try:
-        return extent(scaled_mask(read_image(mask, Dicom(window="full")) > 0, *size))
+        return extent(scaled_mask(read_marks(mask), *size))
     except (NoCrop, UserError) as error:
         raise Unusable(str(error).removeprefix(f"{mask}: ")) from None
 

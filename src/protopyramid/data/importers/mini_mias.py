@@ -29,7 +29,7 @@ from protopyramid.data.importers.base import (
     Tissue,
 )
 from protopyramid.data.importers.full_films import Films, bounds
-from protopyramid.data.importers.reading import Unusable, relative, walk
+from protopyramid.data.importers.reading import Unusable, relative, short, walk
 from protopyramid.data.importers.splits import with_splits
 from protopyramid.errors import UserError
 
@@ -50,6 +50,7 @@ TYPICAL_RADIUS = 48.0  # pixels, where the table holds no mass to go by
 LINE = re.compile(
     r"^\s*(mdb(\d{3}))\s+([FGD])\s+(CALC|CIRC|SPIC|MISC|ARCH|ASYM|NORM)\b(.*)$", re.IGNORECASE
 )
+NAMED = re.compile(r"^\s*(mdb\d{3})\b", re.IGNORECASE)
 NUMBER = r"(-?\d+(?:\.\d+)?)"
 COORDINATES = re.compile(rf"\s{NUMBER}\s+{NUMBER}\s+{NUMBER}\s*$")
 
@@ -85,8 +86,8 @@ class _Line:
 def find(source: Path, options: Options) -> Found:
     """The masses and normal films of a download."""
     files, hidden = walk(source)
-    table, lines = _table(source, files)
-    films = _films(files)
+    table, lines, unread = _table(source, files)
+    films, others = _films(files)
     radii = [
         line.circle.radius
         for line in lines
@@ -94,6 +95,10 @@ def find(source: Path, options: Options) -> Found:
     ]
     crops: list[Crop] = []
     skipped = list(hidden)
+    skipped += [
+        Skipped(f"{table.name}: {film}", f"line that is not understood: {short(text)}")
+        for film, text in unread
+    ]
     missing: set[str] = set()
     for line in lines:
         try:
@@ -106,13 +111,17 @@ def find(source: Path, options: Options) -> Found:
             missing.add(line.name)
             skipped.append(Skipped(f"{table.name}: {line.name}", problem))
     crops, notes = with_splits(crops, options)
-    known = {line.film for line in lines}
+    known = {line.film for line in lines} | {film for film, _ in unread}
+    skipped += [Skipped(relative(path, source), reason) for path, reason in others.items()]
     skipped += [
         Skipped(relative(path, source), "the table does not name this film")
         for film, path in films.items()
         if film not in known
     ]
     all_films = _with_lesions(lines, films)
+    for film, _ in unread:
+        if film in films:
+            all_films.refuse(films[film], "a line of the table is not understood")
     splits = {crop.patient_id: crop.split for crop in crops}
     return Found(
         [crop for crop in crops if crop.name not in missing],
@@ -123,21 +132,30 @@ def find(source: Path, options: Options) -> Found:
     )
 
 
-def _table(source: Path, files: Sequence[Path]) -> tuple[Path, list[_Line]]:
-    """The text file with the most lines of films; one called Info goes before others."""
+def _table(source: Path, files: Sequence[Path]) -> tuple[Path, list[_Line], list[tuple[str, str]]]:
+    """The text file with the most lines of films; one called Info goes before others.
+
+    Also its lines that begin with a film but are of another form, by film.
+    """
     candidates = []
     for path in files:
         if path.suffix.lower() in TEXTS and path.stat().st_size <= LARGEST_TABLE:
-            lines = _lines(path.read_text(encoding="latin-1").splitlines())
+            texts = path.read_text(encoding="latin-1").splitlines()
+            lines = _lines(texts)
             if lines:
-                candidates.append((path.stem.lower() == "info", len(lines), path, lines))
+                candidates.append((path.stem.lower() == "info", len(lines), path, lines, texts))
     if not candidates:
         raise UserError(
             f"{source}: no table of films (Info.txt, with lines as 'mdb001 G CIRC B 535 425 197'); "
             "put it beside the films"
         )
     best = max(candidates, key=lambda each: each[:2])
-    return best[2], best[3]
+    unread = [
+        (match[1].lower(), text.strip())
+        for text in best[4]
+        if (match := NAMED.match(text)) and not LINE.match(text)
+    ]
+    return best[2], best[3], unread
 
 
 def _lines(texts: Iterable[str]) -> list[_Line]:
@@ -155,14 +173,17 @@ def _lines(texts: Iterable[str]) -> list[_Line]:
     ]
 
 
-def _films(files: Sequence[Path]) -> dict[str, Path]:
-    """The file of each film; a PGM goes before copies in other formats."""
+def _films(files: Sequence[Path]) -> tuple[dict[str, Path], dict[Path, str]]:
+    """The file of each film, a PGM before copies in other formats, and why other images are none."""
     films: dict[str, Path] = {}
-    named = [path for path in files if re.fullmatch(r"mdb\d{3}", path.stem, re.IGNORECASE)]
-    images = [path for path in named if path.suffix.lower() in SUFFIXES]
+    others: dict[Path, str] = {}
+    images = [path for path in files if path.suffix.lower() in SUFFIXES]
     for path in sorted(images, key=lambda path: SUFFIXES.index(path.suffix.lower())):
-        films.setdefault(path.stem.lower(), path)
-    return dict(sorted(films.items()))
+        if not re.fullmatch(r"mdb\d{3}", path.stem, re.IGNORECASE):
+            others[path] = "image that is not named as a film: mdb001.pgm is expected"
+        elif films.setdefault(path.stem.lower(), path) != path:
+            others[path] = f"copy of a film: {films[path.stem.lower()].name} is taken"
+    return dict(sorted(films.items())), others
 
 
 def _with_lesions(lines: Sequence[_Line], films: Mapping[str, Path]) -> Films:

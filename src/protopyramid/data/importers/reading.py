@@ -19,7 +19,7 @@ from typing import Any
 
 from PIL import Image
 
-from protopyramid.data.decoding import READERS
+from protopyramid.data.decoding import DICOM_SUFFIXES, READERS
 from protopyramid.data.importers.base import Skipped
 from protopyramid.errors import UserError
 
@@ -27,7 +27,7 @@ LARGEST_TEXT = 2**30  # bytes; the largest COCO annotation file in common use ha
 LONGEST_NAME = 100  # bytes, so that a suffix has room
 SHOWN = 100  # letters of a value in a message
 TWICE = "folder that is there twice, by a link"
-IMAGE_SUFFIXES = frozenset(READERS) | {".dcm", ".dicom"}
+IMAGE_SUFFIXES = frozenset(READERS)
 
 
 class Unusable(Exception):
@@ -153,16 +153,28 @@ def is_file(path: Path) -> bool:
 
 def check_size(path: Path, size: tuple[float, float] | None) -> None:
     """Refuse an image whose header tells another (width, height) than its annotation does."""
-    try:
-        with Image.open(path) as image:
-            real = image.size
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return  # DICOM, or broken: the writer says what is wrong with it
-    if size is not None and real != size:
+    real = None if size is None else _header_size(path)
+    if size is not None and real is not None and real != size:
         raise Unusable(
             f"image of another size than annotated: {real[0]} x {real[1]} pixels, "
             f"not {size[0]:g} x {size[1]:g}"
         )
+
+
+def _header_size(path: Path) -> tuple[int, int] | None:
+    """Width and height by an image's header; None if it is broken, of which the writer tells."""
+    if path.suffix.lower() in DICOM_SUFFIXES:
+        try:
+            from protopyramid.data.dicom import read_size  # needs pydicom
+        except ImportError:
+            return None  # the writer says what to install
+        size = read_size(path)
+        return None if size is None else (size[1], size[0])
+    try:
+        with Image.open(path) as image:
+            return image.size
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
 
 
 def number(value: object) -> float:

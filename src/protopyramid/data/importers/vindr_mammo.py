@@ -24,6 +24,7 @@ from protopyramid.data.importers.reading import (
     Names,
     Row,
     Unusable,
+    check_size,
     is_file,
     is_image,
     number,
@@ -95,7 +96,7 @@ def _add_film(source: Path, row: Row, films: Films) -> None:
         return  # without a film there is nothing to leave out
     try:
         kinds = [category.lower() for category in read_categories(row["finding_categories"])]
-        box = None if kinds == [NOTHING] else _box(row)
+        box = None if kinds == [NOTHING] else _box(row, image)
         films.add(image, row["study_id"], _split(row), box=box)
     except Unusable as error:
         films.refuse(image, f"row {row.line}: {error}")
@@ -108,8 +109,9 @@ def _split(row: Row) -> str:
     return split
 
 
-def _box(row: Row) -> Box:
+def _box(row: Row, image: Path) -> Box:
     size = (number(row["width"]), number(row["height"]))
+    check_size(image, size)
     return as_box(row["xmin"], row["ymin"], row["xmax"], row["ymax"], size)
 
 
@@ -118,8 +120,8 @@ def _crop(source: Path, row: Row, names: Names) -> Crop:
     kinds = [category.lower() for category in categories]
     if MASS not in kinds:
         raise Unusable(_not_a_mass(kinds))
-    split, box = _split(row), _box(row)
-    image = _image(source, row)
+    split, image = _split(row), _image(source, row)
+    box = _box(row, image)
     return Crop(
         name=names.new(f"{row['image_id']}_{row.line}"),
         image=image,

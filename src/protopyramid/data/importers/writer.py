@@ -28,8 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from protopyramid.config.schema import Dicom
-from protopyramid.data.decoding import read_image
+from protopyramid.data.decoding import read_image, read_marks
 from protopyramid.data.importers.base import (
     NEGATIVE,
     Crop,
@@ -65,7 +64,6 @@ VERSION = 1  # of the crops: another one is another result
 SETTINGS, JOURNAL = "import.json", "import.jsonl"
 MANIFEST, SKIPPED = "manifest.csv", "skipped.csv"
 PARTIAL = ".part"
-LOSSY = (".jpg", ".jpeg")
 COLUMNS = ("image", "label", "split", "mask", "patient_id", *BOX_COLUMNS)
 PATIENTS_SHOWN = 5
 TISSUE_SHARES = (1.0, 0.75, 0.5, 0.25)  # sizes that a square of tissue is tried with
@@ -182,7 +180,7 @@ def write_dataset(
         for table in (MANIFEST, FILMS):  # they may not fit the download meanwhile
             (folder / table).unlink(missing_ok=True)
     _run(pending, workers, records, folder / JOURNAL, progress, len(jobs))
-    return _finish(found, folder, [records[job.key] for job in jobs])
+    return _finish(found, source, folder, [records[job.key] for job in jobs])
 
 
 def _check_names(crops: Sequence[Crop]) -> None:
@@ -401,13 +399,9 @@ def _whole_mask(crop: Crop, height: int, width: int) -> tuple[Mask | None, bool]
         return drawn_mask(crop.annotation, height, width), False
     path = crop.annotation.path
     try:
-        values = read_image(path, Dicom(window="full"))  # a window could hide a value
+        mask = read_marks(path)
     except UserError as error:
         raise NoCrop(f"unreadable mask: {_without(error, path)}") from None
-    if values.ndim == 3:
-        values = values.max(2)
-    # Compression leaves faint traces outside.
-    mask: Mask = values > (0.5 if path.suffix.lower() in LOSSY else 0.0)
     return scaled_mask(mask, height, width), mask.shape != (height, width)
 
 
@@ -426,7 +420,7 @@ def _draw_tissue(tissue: Tissue, image: Array) -> _Made:
 # --- the folder -----------------------------------------------------------------------------------
 
 
-def _finish(found: Found, folder: Path, records: Sequence[Record]) -> Imported:
+def _finish(found: Found, source: Path, folder: Path, records: Sequence[Record]) -> Imported:
     """Write the tables, the manifest last; the journal in the order of the images."""
     made = {entry["name"]: entry for record in records for entry in record["crops"]}
     kept = [crop for crop in found.crops if "skipped" not in made[crop.name]]
@@ -445,7 +439,7 @@ def _finish(found: Found, folder: Path, records: Sequence[Record]) -> Imported:
     if not kept:
         for table in (MANIFEST, FILMS):
             (folder / table).unlink(missing_ok=True)
-        raise UserError(_nothing(folder, not_imported))
+        raise UserError(_nothing(source, folder, not_imported))
     if found.films:
         _write(folder / FILMS, _csv(film_lines(found.films, folder)))
     else:
@@ -463,9 +457,9 @@ def _finish(found: Found, folder: Path, records: Sequence[Record]) -> Imported:
     return Imported(folder / MANIFEST, counts, images, skipped, notes, films)
 
 
-def _nothing(folder: Path, skipped: Sequence[Skipped]) -> str:
+def _nothing(source: Path, folder: Path, skipped: Sequence[Skipped]) -> str:
     if not skipped:
-        return f"{folder}: nothing to import was found; is it the right format and folder?"
+        return f"{source}: nothing to import was found; is it the right format and folder?"
     kind, count = next(iter(reasons(skipped).items()))
     example = next(each.reason for each in skipped if each.reason.startswith(kind))
     return (
