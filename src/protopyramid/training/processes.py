@@ -17,7 +17,7 @@ from protopyramid.errors import UserError
 
 T = TypeVar("T")
 
-FAST_BF16 = ("AVX512", "SVE256")  # what torch calls the processors that bf16 does not slow down
+FAST_BF16 = ("AVX512", "SVE256")  # what torch calls the processors that may have bf16 of their own
 
 
 class ErrorElsewhere(Exception):
