@@ -99,6 +99,13 @@ def read_marks(path: str | Path) -> NDArray[np.bool_]:
     return marked
 
 
+def read_dicom_size(path: Path) -> tuple[int, int] | None:
+    """Rows and columns by a DICOM file's header, or None where it does not tell; no pixels are read."""
+    with _one_kind_of_error(path):
+        size: tuple[int, int] | None = _dicom().read_size(path)
+    return size
+
+
 @contextmanager
 def _one_kind_of_error(path: Path) -> Iterator[None]:
     """Within it, whatever a decoder raises becomes a UserError that names the file."""

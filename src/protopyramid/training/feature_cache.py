@@ -74,9 +74,8 @@ class FeatureCache:
     ) -> None:
         """Store maps {block: (B, C, H, W)}, masks (B, S, S) and flags (B,) at these rows."""
         for block, stored in self._maps.items():
-            stored[rows] = (
-                maps[block].permute(0, 2, 3, 1).float().cpu().numpy()
-            )  # numpy has no bf16
+            full = maps[block].float()  # numpy has no bf16
+            stored[rows] = full.permute(0, 2, 3, 1).cpu().numpy()
         self._masks[rows] = np.packbits(masks.cpu().numpy().astype(bool), axis=-1)
         self._annotated[rows] = annotated.cpu().numpy()
 

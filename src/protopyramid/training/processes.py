@@ -46,7 +46,7 @@ def start_fabric(devices: int, precision: str, accelerator: str = "auto") -> Fab
             f"--devices {devices} --accelerator {accelerator}: cannot be had here ({reason})"
         ) from error
     fabric.launch()
-    if fabric.device.type == "cpu":
+    if fabric.device.type == "cpu" and fabric.is_global_zero:  # said once
         warn_of_slow_precision(precision)
     return fabric
 

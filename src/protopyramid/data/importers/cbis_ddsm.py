@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from protopyramid.config.schema import Dicom
-from protopyramid.data.decoding import DICOM_SUFFIXES, read_image, read_marks
+from protopyramid.data.decoding import DICOM_SUFFIXES, read_dicom_size, read_image, read_marks
 from protopyramid.data.importers.base import Crop, Found, MaskFile, Options, Skipped
 from protopyramid.data.importers.cropping import NoCrop, extent, scaled_mask
 from protopyramid.data.importers.full_films import TABLE, Films
@@ -99,7 +99,7 @@ class _Files:
         found: dict[Path, Size] = {}
         for path in paths:
             if path not in self.known_sizes:
-                self.known_sizes[path] = _size(path)
+                self.known_sizes[path] = read_dicom_size(path)
             size = self.known_sizes[path]
             if size is not None:
                 found[path] = size
@@ -441,17 +441,6 @@ def _mask(lesion: _Lesion, files: _Files, film: Path, size: Size) -> Path:
     if not binary:
         raise Unusable("none of its files is a mask")
     return max(binary, key=lambda path: np.prod(sizes[path]))
-
-
-def _size(path: Path) -> Size | None:
-    """Rows and columns from a DICOM header, of which nothing else is read."""
-    try:
-        from protopyramid.data.dicom import read_size  # needs pydicom
-    except ImportError:
-        raise UserError(
-            f"{path}: is DICOM; install the reader with pip install 'protopyramid[dicom]'"
-        ) from None
-    return read_size(path)
 
 
 def _is_binary(path: Path) -> bool:

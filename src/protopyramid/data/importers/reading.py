@@ -19,7 +19,7 @@ from typing import Any
 
 from PIL import Image
 
-from protopyramid.data.decoding import DICOM_SUFFIXES, READERS
+from protopyramid.data.decoding import DICOM_SUFFIXES, READERS, read_dicom_size
 from protopyramid.data.importers.base import Skipped
 from protopyramid.errors import UserError
 
@@ -165,10 +165,9 @@ def _header_size(path: Path) -> tuple[int, int] | None:
     """Width and height by an image's header; None if it is broken, of which the writer tells."""
     if path.suffix.lower() in DICOM_SUFFIXES:
         try:
-            from protopyramid.data.dicom import read_size  # needs pydicom
-        except ImportError:
-            return None  # the writer says what to install
-        size = read_size(path)
+            size = read_dicom_size(path)
+        except UserError:
+            return None
         return None if size is None else (size[1], size[0])
     try:
         with Image.open(path) as image:
