@@ -133,6 +133,23 @@ def is_image(path: Path) -> bool:
         return False
 
 
+def is_dicom(path: Path) -> bool:
+    """Whether a file is read as DICOM, by its suffix or its first bytes."""
+    try:
+        return _kind(path) in DICOM_SUFFIXES
+    except OSError:
+        return False
+
+
+def image_stem(path: Path) -> str:
+    """The name of an image file without its suffix; what follows a dot of a UID is none.
+
+    >>> image_stem(Path("mass.PNG")), image_stem(Path("1.2.840.7"))
+    ('mass', '1.2.840.7')
+    """
+    return path.stem if path.suffix.lower() in READERS else path.name
+
+
 def looks_like_dicom(start: bytes) -> bool:
     """Whether a file that starts with these 132 bytes is DICOM, with or without the preamble.
 

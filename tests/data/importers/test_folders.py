@@ -16,7 +16,7 @@ from protopyramid.data.importers.folders import find
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 
-from .conftest import reasons
+from .conftest import SaveDicom, reasons
 
 
 def touch(source: Path, *names: str) -> None:
@@ -64,6 +64,23 @@ def test_masks_are_found_in_every_documented_place(tmp_path: Path, image: str, m
     touch(tmp_path, image, mask)
     assert masks(tmp_path) == {image: mask}
     assert not find(tmp_path, Options()).skipped
+
+
+def test_dicom_without_a_suffix_is_an_image(tmp_path: Path, save_dicom: SaveDicom) -> None:
+    pixels = np.arange(64, dtype=np.uint16).reshape(8, 8)
+    for name in ("round/1.2.840.7", "round/1.2.840.8", "round/IM0001", "masks/round/1.2.840.7"):
+        touch(tmp_path, name)
+        save_dicom(tmp_path / name, pixels)
+    touch(tmp_path, "round/DICOMDIR", "round/README")
+    found = find(tmp_path, Options())
+    assert [crop.name for crop in found.crops] == [
+        "round_1.2.840.7",
+        "round_1.2.840.8",
+        "round_IM0001",
+    ]
+    assert masks(tmp_path)["round/1.2.840.7"] == "masks/round/1.2.840.7"
+    assert masks(tmp_path)["round/1.2.840.8"] is None
+    assert {each.item for each in found.skipped} == {"round/DICOMDIR", "round/README"}
 
 
 def test_a_mask_belongs_to_the_image_of_its_class_and_split(tmp_path: Path) -> None:

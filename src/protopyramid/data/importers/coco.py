@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from protopyramid.data.decoding import image_stem
 from protopyramid.data.importers.base import Crop, Found, Options, Polygons
 from protopyramid.data.importers.json_files import Content, Format, Gathered, find_in_json
 from protopyramid.data.importers.outlines import (
@@ -211,7 +212,7 @@ def _polygons(shape: list[Any], size: Size | None, problems: list[str]) -> tuple
 
 def _crop(gathered: Gathered, picture: Picture, lesion: Lesion, label: str, split: str) -> Crop:
     assert picture.path is not None
-    stem = gathered.place(picture.path).rpartition(".")[0]
+    stem = gathered.place(picture.path.with_name(image_stem(picture.path)))
     return Crop(
         name=gathered.names.new(stem),
         image=picture.path,

@@ -20,9 +20,10 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from protopyramid.data.decoding import image_stem, is_image
 from protopyramid.data.importers.base import Crop, Found, MaskFile, Options, Skipped
 from protopyramid.data.importers.own_labels import finish
-from protopyramid.data.importers.reading import Names, is_image, relative, walk
+from protopyramid.data.importers.reading import Names, relative, walk
 from protopyramid.data.importers.splits import SPLIT_WORDS
 from protopyramid.errors import UserError
 
@@ -35,7 +36,7 @@ def find(source: Path, options: Options) -> Found:
     """The images in class folders, with their masks."""
     files, skipped = walk(source)
     pictures = {path for path in files if is_image(path)}
-    by_place = {(path.parent, path.stem.lower()): path for path in sorted(pictures, reverse=True)}
+    by_place = {(path.parent, image_stem(path).lower()): path for path in sorted(pictures, reverse=True)}
     masks = {path for path in pictures if _is_mask(source, path, by_place)}
     splits = _split_folders(source, files)
     crops: list[Crop] = []
@@ -67,7 +68,7 @@ def _is_mask(source: Path, path: Path, by_place: dict[tuple[Path, str], Path]) -
     """Whether a file is in a folder of masks, or beside the image that its name speaks of."""
     if any(MASK_FOLDER.fullmatch(part) for part in path.relative_to(source).parts[:-1]):
         return True
-    match = MASK_NAME.fullmatch(path.stem)
+    match = MASK_NAME.fullmatch(image_stem(path))
     return match is not None and (path.parent, match[1].lower()) in by_place
 
 
@@ -98,7 +99,7 @@ def _mask_of(source: Path, path: Path, by_place: dict[tuple[Path, str], Path]) -
         source / MASKS / path.parent.relative_to(source),
         source / MASKS / label,
     ]
-    stem = path.stem.lower()
+    stem = image_stem(path).lower()
     wanted = [(path.parent, f"{stem}_mask")]
     wanted += [(folder, name) for folder in folders for name in (stem, f"{stem}_mask")]
     return next((by_place[place] for place in wanted if place in by_place), None)
@@ -106,7 +107,7 @@ def _mask_of(source: Path, path: Path, by_place: dict[tuple[Path, str], Path]) -
 
 def _crop(source: Path, path: Path, split: str, mask: Path | None, names: Names) -> Crop:
     return Crop(
-        name=names.new(relative(path, source).rpartition(".")[0]),
+        name=names.new(relative(path.with_name(image_stem(path)), source)),
         image=path,
         label=path.parent.name.strip(),
         split=split,

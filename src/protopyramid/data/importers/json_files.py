@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from protopyramid.data.decoding import is_image
 from protopyramid.data.importers.base import Crop, Found, Options, Skipped
 from protopyramid.data.importers.own_labels import finish
 from protopyramid.data.importers.reading import (
     Names,
     Unusable,
-    is_image,
     read_json,
     relative,
     walk,

@@ -19,7 +19,7 @@ from typing import Any
 
 from PIL import Image
 
-from protopyramid.data.decoding import DICOM_SUFFIXES, READERS, read_dicom_size
+from protopyramid.data.decoding import is_dicom, read_dicom_size
 from protopyramid.data.importers.base import Skipped
 from protopyramid.errors import UserError
 
@@ -27,7 +27,6 @@ LARGEST_TEXT = 2**30  # bytes; the largest COCO annotation file in common use ha
 LONGEST_NAME = 100  # bytes, so that a suffix has room
 SHOWN = 100  # letters of a value in a message
 TWICE = "folder that is there twice, by a link"
-IMAGE_SUFFIXES = frozenset(READERS)
 
 
 class Unusable(Exception):
@@ -122,11 +121,6 @@ def _name_problem(name: str) -> str:
     return ""
 
 
-def is_image(path: Path) -> bool:
-    """Whether the suffix is one that can be read."""
-    return path.suffix.lower() in IMAGE_SUFFIXES
-
-
 def inside(source: Path, folder: Path, name: str) -> Path:
     """The path of a file that a download names, relative to one of its folders.
 
@@ -163,7 +157,7 @@ def check_size(path: Path, size: tuple[float, float] | None) -> None:
 
 def _header_size(path: Path) -> tuple[int, int] | None:
     """Width and height by an image's header; None if it is broken, of which the writer tells."""
-    if path.suffix.lower() in DICOM_SUFFIXES:
+    if is_dicom(path):
         try:
             size = read_dicom_size(path)
         except UserError:

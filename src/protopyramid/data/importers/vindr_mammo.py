@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from protopyramid.data.decoding import is_image
 from protopyramid.data.importers.base import Crop, Found, Options, Skipped
 from protopyramid.data.importers.full_films import TABLE as FILMS
 from protopyramid.data.importers.full_films import Films
@@ -26,7 +27,6 @@ from protopyramid.data.importers.reading import (
     Unusable,
     check_size,
     is_file,
-    is_image,
     number,
     printable,
     read_table,
