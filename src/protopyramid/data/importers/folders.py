@@ -36,7 +36,9 @@ def find(source: Path, options: Options) -> Found:
     """The images in class folders, with their masks."""
     files, skipped = walk(source)
     pictures = {path for path in files if is_image(path)}
-    by_place = {(path.parent, image_stem(path).lower()): path for path in sorted(pictures, reverse=True)}
+    by_place = {
+        (path.parent, image_stem(path).lower()): path for path in sorted(pictures, reverse=True)
+    }
     masks = {path for path in pictures if _is_mask(source, path, by_place)}
     splits = _split_folders(source, files)
     crops: list[Crop] = []
