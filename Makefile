@@ -1,15 +1,15 @@
-# make setup | demo | test | lint | format | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long
+# make setup | demo | test | lint | format | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Runs at a time of a study, one thread each.
 WORKERS ?= 2
-# The lesions that results-cbis, -folds and -long are made on (docs/data.md), and ImageNet weights: a file, or "imagenet".
+# The lesions that results-cbis, -folds, -long and -looks are made on (docs/data.md), and ImageNet weights: a file, or "imagenet".
 CBIS ?= ../shared/data/cbis-margins/manifest.csv
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo test lint format bench results-phantom results-ablations results-cbis results-folds results-long clean
+.PHONY: setup demo test lint format bench results-phantom results-ablations results-cbis results-folds results-long results-looks clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -56,8 +56,12 @@ results-cbis: setup
 results-folds: setup
 	$(BIN)/protopyramid study studies/cbis-folds.toml --out results/cbis-folds $(REAL)
 
+# The two share their runs; so does studies/cbis-long-tried.toml.
 results-long: setup
 	$(BIN)/protopyramid study studies/cbis-long.toml --out results/cbis-long $(REAL)
+
+results-looks: setup
+	$(BIN)/protopyramid study studies/cbis-looks.toml --out results/cbis-long $(REAL)
 
 clean:
 	rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

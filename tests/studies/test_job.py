@@ -7,7 +7,9 @@ import pytest
 
 from protopyramid.data.manifest import read_manifest, shared_patients
 from protopyramid.errors import UserError
-from protopyramid.studies.job import prepare_data, without_labels
+from protopyramid.evaluation.evaluate import evaluate_run, model_digest
+from protopyramid.run import RunFolder, load_run
+from protopyramid.studies.job import prepare_data, take_run, without_labels
 from protopyramid.studies.plan import Study
 
 
@@ -86,3 +88,23 @@ def test_rows_of_a_label_are_left_out_and_the_others_stay_as_they_are(phantom_ma
         target.unlink()
     assert [sample.name for sample in kept] == [row["image"] for row in expected]
     assert {sample.label for sample in kept} == {"circumscribed", "indistinct", "spiculated"}
+
+
+def test_a_run_is_taken_with_other_looks_and_measured_anew(new_run, phantom_manifest, tmp_path):
+    source = new_run("fpn-iaia-bl")
+    settings = source.config.model_copy(
+        update={"model": source.config.model.model_copy(update={"looks": 4})}
+    )
+    target = RunFolder(tmp_path / "taken")
+    take_run(source, target, settings)
+    taken = load_run(target.path)
+    assert (taken.config.model.looks, taken.model.looks) == (4, 4)
+    assert taken.prototypes == source.prototypes
+    assert model_digest(taken) != model_digest(source)
+    evaluate_run(taken, phantom_manifest, "test")
+    before = (target / "evaluation/test.json").read_bytes()
+    take_run(source, target, settings)
+    assert (target / "evaluation/test.json").read_bytes() == before
+    once = evaluate_run(source, phantom_manifest, "test")
+    four = target.read_json("evaluation/test.json")
+    assert (four["model"], four["auroc"]["mean"]) != (once["model"], once["auroc"]["mean"])

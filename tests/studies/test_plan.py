@@ -31,9 +31,12 @@ def test_the_recipe_has_the_data_and_views_of_the_systems_it_is_compared_with():
     """Trained by hand or in the study, it is the same training."""
     study = read_study(STUDIES / "cbis.toml")
     recipe = load_config(RECIPES / "cbis-margins.toml")
+    apart = {"model.looks": 8, "train.scale": 2.0}  # the recipe's own, compared in cbis-long.toml
     for key, value in study.set.items():
-        assert attrgetter(key)(recipe) == (tuple(value) if isinstance(value, list) else value), key
-    config = variant_config(study, study.variant("fpn-iaia-bl"), 0, STUDIES)
+        expected = apart.get(key, tuple(value) if isinstance(value, list) else value)
+        assert attrgetter(key)(recipe) == expected, key
+    long = read_study(STUDIES / "cbis-looks.toml")
+    config = variant_config(long, long.variant("fpn-iaia-bl-looks"), 0, STUDIES)
     threads = {"train": config.train.model_copy(update={"threads": recipe.train.threads})}
     assert config.model_copy(update=threads) == recipe
 
@@ -88,16 +91,45 @@ def test_what_a_study_may_be_like_is_a_study_beside_it(tmp_path):
         ("odd.toml", "variants"),
         ("../x.toml", "in the same folder"),
         ("nowhere.toml", "cannot be read"),
-        ("study.toml", "itself like another"),
+        ("study.toml", "like itself"),
     ]:
         with pytest.raises(UserError, match=words):
             read_study(written(tmp_path, f'like = "{name}"\n{ONE}'))
+
+
+def test_a_study_may_be_like_one_that_is_like_another(tmp_path):
+    (tmp_path / "first.toml").write_text('set = { "train.batch_size" = 5 }\n' + ONE)
+    (tmp_path / "second.toml").write_text('like = "first.toml"\nseeds = [3, 4]\n')
+    study = read_study(written(tmp_path, 'like = "second.toml"\ntitle = "U"\n'))
+    assert (study.title, study.seeds, study.set) == ("U", [3, 4], {"train.batch_size": 5})
+    assert [each.name for each in study.variants] == ["a"]
+
+
+def test_a_variant_may_be_the_run_of_another_with_other_settings(tmp_path):
+    taken = '[[variants]]\nname = "b"\nrun_of = "a"\nset = { "model.looks" = 8 }\n'
+    text = ONE + 'set = { "loss.contrast" = 4.0 }\n' + taken
+    study = read_study(written(tmp_path, text))
+    first, second = (variant_config(study, each, 0, tmp_path) for each in study.variants)
+    assert (first.model.looks, second.model.looks) == (1, 8)
+    model = first.model.model_copy(update={"looks": 8})
+    assert first.model_copy(update={"model": model}) == second
+    assert [each.after for each in study.variants] == ["", "a"]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("title = ", "is no TOML"),
+        (ONE.replace('preset = "fpn-iaia-bl"', ""), "give its preset"),
+        (ONE + '[[variants]]\nname = "b"\nrun_of = "c"\n', "no variant before it"),
+        (
+            ONE + '[[variants]]\nname = "b"\nrun_of = "a"\nset = { "train.seed" = 1 }\n',
+            "so train.seed cannot be set",
+        ),
+        (
+            ONE + '[[variants]]\nname = "b"\nrun_of = "a"\npreset = "vgg16"\n',
+            "so preset cannot be set",
+        ),
         ("folds = 2\n" + ONE, 'data = "manifest"'),
         ('folds = 2\nholdout = 0.2\ndata = "manifest"\n' + ONE, "without holdout"),
         ('folds = 1\ndata = "manifest"\n' + ONE, "two or more"),

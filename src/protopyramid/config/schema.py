@@ -328,6 +328,10 @@ class Model(Section):
     )
     pooling: Pooling = Field(Pooling(), description="How a similarity map becomes a score.")
     head: Head = Field(Head(), description="The last layer.")
+    looks: Literal[1, 4, 8] = Field(
+        1,
+        description="Looks at an image for a prediction: as it is (paper), 4 with flips, 8 with quarter turns as well; scores are averaged. Training takes one.",
+    )
 
 
 class FineLoss(Section):

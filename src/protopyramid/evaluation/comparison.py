@@ -206,7 +206,7 @@ def stored_evaluation(
     here = [folder / f"evaluation/{split}.{kind}" for kind in ("json", "csv")]
     if manifest_path is None and all(path.is_file() for path in here):
         stored = folder.read_json(f"evaluation/{split}.json")
-        if stored.get("model") == model_digest(folder):
+        if stored.get("model") == model_digest(run):
             figures = stored
     if figures is None:
         figures = evaluate_run(

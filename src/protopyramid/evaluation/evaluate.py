@@ -34,7 +34,7 @@ from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split, lesio
 from protopyramid.model.inference import evidence_batches
 
 if TYPE_CHECKING:
-    from protopyramid.run import Run, RunFolder
+    from protopyramid.run import Run
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -157,7 +157,7 @@ def figures(
         "system": run.config.system,
         "split": chosen.name,
         "manifest": chosen.manifest.path.name,
-        "model": model_digest(run.folder),
+        "model": model_digest(run),
         "rows": rows_digest(chosen),
         "leaked": chosen.leaked,
         "warnings": [*chosen.warnings, *_absent(classes, labels, chosen.name)],
@@ -263,9 +263,11 @@ def _cell(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.6g}"
 
 
-def model_digest(folder: RunFolder) -> str:
-    """Hash of the saved model, by which an evaluation of an earlier one is recognised."""
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+def model_digest(run: Run) -> str:
+    """Hash of the saved model and how it looks, by which an evaluation of another is recognised."""
+    content = (run.folder / "model.safetensors").read_bytes()
+    looks = run.config.model.looks
+    return hashlib.sha256(content + (f"{looks} looks".encode() if looks > 1 else b"")).hexdigest()
 
 
 def rows_digest(chosen: EvaluatedSplit) -> str:

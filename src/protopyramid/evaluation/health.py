@@ -111,7 +111,8 @@ def _judge(run: Run, manifest: Manifest | None) -> list[tuple[int, float, float]
         wanted.setdefault(record.image, []).append(number)
     first = {level: rows.start for level, rows in layer.slices.items()}
     names, judged = list(samples), []
-    for seen in evidence_batches(run.model, store, batch_size=run.config.train.eval_batch_size):
+    size = run.config.train.eval_batch_size
+    for seen in evidence_batches(run.model, store, batch_size=size, one_look=True):
         for row, image in enumerate(seen.images):
             mask = seen.loaded.masks[row].bool()
             if not mask.any():

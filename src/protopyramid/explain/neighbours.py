@@ -78,7 +78,8 @@ def nearest_images(
     layer = layer_of(run.model)
     store = ImageStore(samples, run.config.data.model_copy(update={"memory_budget": 0.0}))
     best = {level: _Best(k) for level in layer.slices}
-    for seen in evidence_batches(run.model, store, batch_size=run.config.train.eval_batch_size):
+    size = run.config.train.eval_batch_size
+    for seen in evidence_batches(run.model, store, batch_size=size, one_look=True):
         for level, maps in seen.evidence.maps.items():
             best[level].take(maps.float(), torch.tensor(seen.images, device=maps.device))
         if progress is not None:

@@ -90,14 +90,19 @@ def evidence_batches(
     store: ImageStore,
     images: Sequence[int] | None = None,
     batch_size: int = 32,
+    one_look: bool = False,
 ) -> Iterator[Seen]:
-    """Evidence of the images of a store, batch by batch; the model is put in evaluation mode."""
+    """Evidence of the images of a store, batch by batch; the model is put in evaluation mode.
+
+    With `one_look`, of the images as they are, however many looks the model takes for a prediction.
+    """
     model.eval()
+    see = model.one_look if one_look else model
     order = list(range(len(store)) if images is None else images)
     parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     for number, part in enumerate(parts):
         loaded = store.load(part)
         store.prefetch(parts[number + 1] if number + 1 < len(parts) else [])
         with torch.inference_mode():
-            evidence = model(model_input(loaded.images, store.data, device_of(model)))
+            evidence = see(model_input(loaded.images, store.data, device_of(model)))
         yield Seen(part, loaded, evidence)

@@ -2,6 +2,7 @@
 
     z = neck(backbone(x));  maps = similarity(z, p);  scores = pooling(maps);  logits = W scores
 
+With several looks at an image, maps and scores are their means, and the logits are W times the mean scores.
 FPN-IAIA-BL, IAIA-BL, ProtoPNet and the VGG-16 black box differ in their configuration alone.
 Paper: Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification of
 Mass Margins in Digital Mammography", CVPR workshops 2024.
@@ -12,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from protopyramid.config.schema import SIZE_MULTIPLE, Config, prototype_counts
 from protopyramid.errors import UserError
 from protopyramid.model.backbones import IMAGE, build_backbone
 from protopyramid.model.head import build_head
+from protopyramid.model.looks import looks
 from protopyramid.model.necks import COARSEST, build_neck
 from protopyramid.model.prototypes import PrototypeLayer
 
@@ -41,6 +44,7 @@ class PrototypeNetwork(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.looks = config.model.looks
         self.backbone = build_backbone(config.model.backbone)
         classes = config.data.classes
         counts = prototype_counts(config)
@@ -60,8 +64,25 @@ class PrototypeNetwork(nn.Module):
         self.head = build_head(owners, inputs, len(classes), config.model.head)
 
     def forward(self, images: Tensor) -> Evidence:
-        """Evidence of normalised images (B, 3, H, W); H and W are multiples of 16."""
+        """Evidence of normalised images (B, 3, H, W), by `model.looks` looks; H and W are multiples of 16."""
+        if self.looks == 1:
+            return self.one_look(images)
+        return self._mean_of_looks(images)
+
+    def one_look(self, images: Tensor) -> Evidence:
+        """Evidence of normalised images (B, 3, H, W) as they are, as in training."""
         return self.evidence_from_pyramid(self.pyramid(images))
+
+    def _mean_of_looks(self, images: Tensor) -> Evidence:
+        """The head is linear, so contributions of mean scores still add up to the logits."""
+        found = []
+        for look, undo in looks(self.looks):
+            seen = self.one_look(look(images).contiguous(memory_format=torch.channels_last))
+            maps = {level: undo(each) for level, each in seen.maps.items()}
+            found.append(Evidence(seen.logits, seen.scores, maps, seen.closeness))
+        scores = _mean([each.scores for each in found])
+        maps = {level: _mean([each.maps[level] for each in found]) for level in found[0].maps}
+        return Evidence(self.head(scores), scores, maps, _mean([each.closeness for each in found]))
 
     def pyramid(self, images: Tensor) -> dict[int, Tensor]:
         """The maps z of the neck. (B, 3, H, W) -> {level: (B, d, H / stride, W / stride)}."""
@@ -91,6 +112,10 @@ def build_model(config: Config) -> PrototypeNetwork:
     True
     """
     return PrototypeNetwork(config)
+
+
+def _mean(parts: list[Tensor]) -> Tensor:
+    return torch.stack(parts).mean(0)
 
 
 def _check_size(images: Tensor) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from protopyramid.config.schema import Config
 from protopyramid.data.manifest import Manifest, manifest_text, read_manifest, with_fold, with_test
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.errors import UserError
@@ -20,6 +21,7 @@ from protopyramid.studies.plan import Study, Variant, variant_config
 from protopyramid.training.engine import train_run
 
 PHANTOMS, CONTROL, MOVED, CACHE = "phantoms", "control", "moved", "cache"
+MODEL = "model.safetensors"
 EVALUATION = "evaluation/test.json"
 CONTROL_FIGURE, MOVED_FIGURES = "evaluation/control.json", "evaluation/moved.json"
 SPLIT_SEED = 0
@@ -91,16 +93,14 @@ def without_labels(manifest: Path, labels: Sequence[str], target: Path) -> Path:
 def do(job: Job) -> None:
     """Train and measure; what is there already is left as it is."""
     torch.set_num_threads(job.study.threads)  # also for what is measured beside other runs
-    manifest = prepare_data(job.study, job.out, job.seed, job.data)
-    used = manifest
-    if job.variant.without:
-        used = without_labels(
-            manifest, job.variant.without, manifest.with_name(f"{job.variant.name}.csv")
-        )
-    source = job.place / job.variant.backbone_from if job.variant.backbone_from else None
+    used = _manifest(job)
     config = variant_config(job.study, job.variant, job.seed, job.folder)
-    cache = job.place / CACHE if job.study.share_cache else None
-    train_run(config, used, job.run, backbone_from=source, resume=True, cache=cache)
+    if job.variant.run_of:
+        take_run(load_run(job.place / job.variant.run_of), RunFolder(job.run), config)
+    else:
+        source = job.place / job.variant.backbone_from if job.variant.backbone_from else None
+        cache = job.place / CACHE if job.study.share_cache else None
+        train_run(config, used, job.run, backbone_from=source, resume=True, cache=cache)
     if not job.variant.shown:
         return
     run = load_run(job.run)
@@ -110,6 +110,30 @@ def do(job: Job) -> None:
         _measure_control(run, write_control(used, job.place / CONTROL))
     if job.variant.moved and not _is_measured(run, MOVED_FIGURES):
         _measure_moved(run, *write_moved(used, job.place / MOVED))
+
+
+def take_run(source: Run, target: RunFolder, config: Config) -> None:
+    """Make a run of the same model with other settings, where it is not there yet."""
+    model = (source.folder / MODEL).read_bytes()
+    if (target / MODEL).is_file() and (target / MODEL).read_bytes() == model:
+        target.write_config(config)
+        return
+    target.begin(config)
+    pictures = sorted((source.folder / "prototypes").glob("*.png"))
+    for file in [source.folder / "data.json", source.folder / "prototypes.json", *pictures]:
+        target.write_bytes(file.relative_to(source.folder.path).as_posix(), file.read_bytes())
+    target.write_bytes(MODEL, model)  # last: now it is a run
+
+
+def _manifest(job: Job) -> Path:
+    """The manifest of a job, without the rows that its variant leaves out."""
+    manifest = prepare_data(job.study, job.out, job.seed, job.data)
+    if job.variant.run_of:
+        job = replace(job, variant=job.study.variant(job.variant.run_of))
+    if not job.variant.without:
+        return manifest
+    target = manifest.with_name(f"{job.variant.name}.csv")
+    return without_labels(manifest, job.variant.without, target)
 
 
 def figures(job: Job) -> dict[str, Any] | None:
@@ -128,7 +152,7 @@ def figures(job: Job) -> dict[str, Any] | None:
 
 
 def _measure_control(run: Run, manifest: Path) -> None:
-    content = {"auroc": control_auroc(run, manifest), "model": model_digest(run.folder)}
+    content = {"auroc": control_auroc(run, manifest), "model": model_digest(run)}
     run.folder.write_json(CONTROL_FIGURE, content)
 
 
@@ -136,7 +160,7 @@ def _measure_moved(run: Run, moved: Path, stayed: Path) -> None:
     content = {
         "lesion": moved_precision(run, moved),
         "stayed": moved_precision(run, stayed),
-        "model": model_digest(run.folder),
+        "model": model_digest(run),
     }
     run.folder.write_json(MOVED_FIGURES, content)
 
@@ -144,4 +168,4 @@ def _measure_moved(run: Run, moved: Path, stayed: Path) -> None:
 def _is_measured(run: Run, name: str) -> bool:
     if not (run.folder / name).is_file():
         return False
-    return bool(run.folder.read_json(name).get("model") == model_digest(run.folder))
+    return bool(run.folder.read_json(name).get("model") == model_digest(run))

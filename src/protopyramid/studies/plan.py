@@ -13,6 +13,9 @@ set = { "loss.contrast" = 0.0 }   # and single settings put on top of those
 
 With `like = "other.toml"`, a study beside it, a file says only what differs: other keys, and by their
 names the variants that it takes of that study.
+
+A variant with `run_of = "fpn-iaia-bl"` is not trained: it is the run of that variant with other settings of
+those that training does not see.
 """
 
 from __future__ import annotations
@@ -30,19 +33,24 @@ from protopyramid.config.schema import Config
 from protopyramid.config.small import SETTINGS
 from protopyramid.errors import UserError
 
+AFTER_TRAINING = ("model.looks",)  # settings that change nothing in training
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
 class Variant(BaseModel):
-    """One way to train, and so one run for each seed."""
+    """One way to train, or to use what was trained, and so one run for each seed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: Name = Field(description="Folder of the runs and row of the tables.")
-    preset: str = Field(description="A preset's name, or a TOML file relative to the study's.")
+    preset: str = Field("", description="A preset's name, or a TOML file relative to the study's.")
     on: str = Field("", description="Named settings of config/small.py that go on top.")
     set: dict[str, Any] = Field({}, description="Settings by dotted key that go on top of those.")
     backbone_from: str = Field("", description="The variant whose backbone it starts from.")
+    run_of: str = Field(
+        "", description="The variant whose trained runs it takes; `set` is then of model.looks."
+    )
     without: list[str] = Field([], description="Labels whose rows are left out of the data.")
     group: str = Field("", description="Heading of its part of the table.")
     shown: bool = Field(True, description="Whether the tables have a row of it.")
@@ -52,6 +60,27 @@ class Variant(BaseModel):
     moved: bool = Field(
         False, description="Also measure whether its prototypes follow lesions that are moved."
     )
+
+    @property
+    def after(self) -> str:
+        """The variant that must be done before this one; "" for none."""
+        return self.run_of or self.backbone_from
+
+    @model_validator(mode="after")
+    def _is_trained_or_taken(self) -> Variant:
+        if not self.run_of:
+            if not self.preset:
+                raise ValueError(f'variant "{self.name}": give its preset')
+            return self
+        trained = [
+            name for name in ("preset", "on", "backbone_from", "without") if getattr(self, name)
+        ]
+        trained += [key for key in self.set if key not in AFTER_TRAINING]
+        if trained:
+            raise ValueError(
+                f'variant "{self.name}" takes the runs of "{self.run_of}", so {trained[0]} cannot be set'
+            )
+        return self
 
 
 class Study(BaseModel):
@@ -80,6 +109,7 @@ class Study(BaseModel):
     compare: bool = Field(
         False, description="Also the paired test and saliency of the variants, for each seed."
     )
+    saliency: bool = Field(True, description="Whether the comparison has saliency methods.")
     variants: list[Variant] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -96,9 +126,9 @@ class Study(BaseModel):
         for variant in self.variants:
             if variant.name in known:
                 raise ValueError(f'two variants are called "{variant.name}"')
-            if variant.backbone_from and variant.backbone_from not in known:
+            if variant.after and variant.after not in known:
                 raise ValueError(
-                    f'variant "{variant.name}" starts from "{variant.backbone_from}", '
+                    f'variant "{variant.name}" starts from "{variant.after}", '
                     "which is no variant before it"
                 )
             known.append(variant.name)
@@ -155,14 +185,16 @@ def _read_tree(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is no TOML: {error}") from None
 
 
-def _on_top(tree: dict[str, Any], path: Path) -> dict[str, Any]:
+def _on_top(tree: dict[str, Any], path: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
     """What a file says put on top of the study that it is like, and of the variants of its own."""
     like = tree.pop("like")
     if not isinstance(like, str) or Path(like).name != like:
         raise UserError(f"{path}: like: give the name of a study's file in the same folder")
+    if like in seen:
+        raise UserError(f"{path}: like: {like} is like itself, by way of {', '.join(seen)}")
     other = _read_tree(path.parent / like)
     if "like" in other:
-        raise UserError(f"{path}: like: {like} is itself like another study")
+        other = _on_top(other, path.parent / like, (*seen, like))
     theirs = {each.get("name"): each for each in _variants(other, path.parent / like)}
     taken = [{**theirs.get(each.get("name"), {}), **each} for each in _variants(tree, path)]
     return {**other, **tree, "variants": taken or list(theirs.values())}
@@ -177,6 +209,10 @@ def _variants(tree: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
 
 def variant_config(study: Study, variant: Variant, seed: int, folder: Path) -> Config:
     """The complete configuration of a variant for one seed; `folder` is the study's."""
+    if variant.run_of:
+        taken = study.variant(variant.run_of)
+        settings = {**taken.set, **variant.set}
+        return variant_config(study, taken.model_copy(update={"set": settings}), seed, folder)
     if variant.on and variant.on not in SETTINGS:
         raise UserError(f'on: no settings "{variant.on}"; there are {", ".join(SETTINGS)}')
     settings = {

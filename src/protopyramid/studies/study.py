@@ -154,7 +154,7 @@ def compare_seeds(study: Study, place: Place) -> list[Comparison]:
         runs = [load_run(place.out / f"seed-{seed}/{variant.name}") for variant in study.shown]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # all was said when they were evaluated
-            comparison = compare(runs, methods=METHODS)
+            comparison = compare(runs, methods=METHODS if study.saliency else {})
         comparison.write(place.out / f"seed-{seed}/comparison")
         found.append(comparison)
     return found
@@ -249,7 +249,5 @@ def _task(job: Job, place: Place) -> Task:
         command += ["--data", str(place.data)]
     for setting in place.settings:
         command += ["--set", setting]
-    before: Key | None = None
-    if job.variant.backbone_from:
-        before = (job.seed, job.variant.backbone_from)
+    before = (job.seed, job.variant.after) if job.variant.after else None
     return Task(command, job.place / f"{job.variant.name}.log", before)
