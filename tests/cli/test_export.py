@@ -47,6 +47,17 @@ def test_onnxruntime_gives_the_evidence_of_torch_for_any_number_of_images(preset
             np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-4)
 
 
+def test_an_export_takes_as_many_looks_as_the_run(new_run, tmp_path):
+    run, single = new_run("eight", **{"model.looks": 8}), new_run("one")
+    out = tmp_path / "model.pt2"
+    command = ["export", str(run.folder.path), "--format", "torch-export", "--out", str(out)]
+    assert main(command) == 0
+    images = some_images(run, 3)
+    logits = torch.export.load(out).module()(images)[0]
+    torch.testing.assert_close(logits, expected(run, images)[0], rtol=0, atol=1e-4)
+    assert not torch.allclose(logits, expected(single, images)[0], atol=1e-4)
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_torch_loads_the_export_without_our_classes(preset, new_run, tmp_path, capsys):
     run = new_run(preset=preset)

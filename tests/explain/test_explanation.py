@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,19 @@ def test_self_activation_is_one_at_the_patch_that_the_prototype_is(run: Run) -> 
         col = int((case.record.col + 0.5) * size / level)
         assert case.activation.max() <= 1 + 1e-5
         assert case.activation[row - 1 : row + 1, col - 1 : col + 1].max() > 0.9
+
+
+def test_with_several_looks_contributions_sum_to_mean_logits_and_cases_take_one(
+    new_run: Callable[..., Run], lesion: Path
+) -> None:
+    run, single = new_run("eight", **{"model.looks": 8}), new_run("one")
+    found, other = run.explain(lesion), single.explain(lesion)
+    for name in run.config.data.classes:
+        total = sum(part.contributions[name] for part in found.prototypes)
+        assert total == pytest.approx(found.logits[name], abs=1e-6)
+        assert found.logits[name] != pytest.approx(other.logits[name], abs=1e-6)
+    own, same = (case_book(each).cases(each.model, [0])[0] for each in (run, single))
+    np.testing.assert_array_equal(own.activation, same.activation)
 
 
 def test_cases_follow_the_prototypes_when_they_change(run: Run) -> None:

@@ -81,7 +81,7 @@ class CaseView:
 
     `shown_sums` and `other_sums`: what prototypes with and without a row add to each class's score.
     `mask` (S, S), where given, is the annotation of the image; `unlike`: whether the image is unlike the
-    training data.
+    training data; `looks`: how many looks its maps and similarities are the mean of.
     """
 
     image_name: str
@@ -95,6 +95,7 @@ class CaseView:
     other_sums: Mapping[str, float]
     mask: NDArray[Any] | None = None
     unlike: bool = False
+    looks: int = 1
 
 
 def case_figure(view: CaseView, colour_map: str = COLOUR_MAP) -> Figure:
@@ -110,7 +111,7 @@ def case_figure(view: CaseView, colour_map: str = COLOUR_MAP) -> Figure:
     rule(figure, MARGIN, WIDTH - MARGIN, bottom + 0.02, MUTED)
     _draw_sum(figure, bottom + 0.18, view)
     _draw_table(figure, bottom + 0.18, view, classes)
-    _draw_note(figure, bottom + FOOTER - 0.5, colour_map)
+    _draw_note(figure, bottom + FOOTER - 0.5, colour_map, view.looks)
     return figure
 
 
@@ -308,11 +309,12 @@ def _draw_table(figure: Figure, top: float, view: CaseView, classes: Sequence[st
     rule(figure, MARGIN, first + step * (len(classes) - 1), top + 0.81, RULE)
 
 
-def _draw_note(figure: Figure, top: float, colour_map: str) -> None:
+def _draw_note(figure: Figure, top: float, colour_map: str, looks: int) -> None:
     heat = "Red" if colour_map == JET else "Bright colours"
+    mean = f"b and f: the mean of {looks} looks at your image, mirrored and turned. "
     text = (
         f"{heat} and the white line: the strongest 5 % of each map, scaled to itself; yellow box: the part "
-        "of it with the peak.\nHow far a class score is ahead of the others makes its probability. Numbers "
-        "are rounded. For research only, not a medical device."
+        f"of it with the peak. {mean if looks > 1 else ''}\nHow far a class score is ahead of the others "
+        "makes its probability. Numbers are rounded. For research only, not a medical device."
     )
     write(figure, MARGIN, top, text, fontsize=9.5, color=MUTED, linespacing=1.4)

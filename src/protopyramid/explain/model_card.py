@@ -116,11 +116,13 @@ def _figures(run: Run, results: Results | None) -> str:
 
 def _making(run: Run, facts: Mapping[str, Any]) -> str:
     backbone = run.config.model.backbone
+    looks = run.config.model.looks
+    seen = f"; the mean of {looks} looks at an image, mirrored and turned" if looks > 1 else ""
     version = facts.get("version") or facts.get("protopyramid") or __version__
     lines = [
         f"- system `{run.config.system}`, protopyramid {version}, seed {run.config.train.seed}",
         f"- backbone {backbone.name}, width {backbone.width}, started from "
-        f"{backbone.weights or 'nothing'}; input {run.config.data.image_size} px",
+        f"{backbone.weights or 'nothing'}; input {run.config.data.image_size} px{seen}",
         f"- {len(run.prototypes)} prototypes, listed in `prototypes.json` with their source images",
         "- every setting is in `config.toml`",
     ]
