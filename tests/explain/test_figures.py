@@ -100,7 +100,7 @@ def test_case_figure_says_of_how_many_looks_it_is_the_mean() -> None:
         return " ".join(text.get_text() for text in case_figure(replace(view(), looks=looks)).texts)
 
     assert "mean of 8 looks" in words(8)
-    assert "looks at your image" not in words(1)
+    assert "looks," not in words(1)
 
 
 def test_case_figure_says_the_class_the_sum_and_each_contribution() -> None:

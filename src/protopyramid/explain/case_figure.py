@@ -41,6 +41,7 @@ from protopyramid.explain.drawing import (
     signed,
     write,
 )
+from protopyramid.model.looks import looks_text
 
 LEVEL_WORDS = {2: "finest", 3: "fine", 4: "coarse", 5: "coarsest"}
 UNLIKE = "Caution: this image is unlike the training images"
@@ -311,10 +312,10 @@ def _draw_table(figure: Figure, top: float, view: CaseView, classes: Sequence[st
 
 def _draw_note(figure: Figure, top: float, colour_map: str, looks: int) -> None:
     heat = "Red" if colour_map == JET else "Bright colours"
-    mean = f"b and f: the mean of {looks} looks at your image, mirrored and turned. "
+    mean = f"b and f: the mean of {looks_text(looks)}. " if looks > 1 else ""
     text = (
         f"{heat} and the white line: the strongest 5 % of each map, scaled to itself; yellow box: the part "
-        f"of it with the peak. {mean if looks > 1 else ''}\nHow far a class score is ahead of the others "
+        f"of it with the peak. {mean}\nHow far a class score is ahead of the others "
         "makes its probability. Numbers are rounded. For research only, not a medical device."
     )
     write(figure, MARGIN, top, text, fontsize=9.5, color=MUTED, linespacing=1.4)

@@ -17,6 +17,7 @@ from protopyramid.explain.report import (
     stored_results,
     summary,
 )
+from protopyramid.model.looks import looks_text
 from protopyramid.run import Run
 
 USE = """\
@@ -117,7 +118,7 @@ def _figures(run: Run, results: Results | None) -> str:
 def _making(run: Run, facts: Mapping[str, Any]) -> str:
     backbone = run.config.model.backbone
     looks = run.config.model.looks
-    seen = f"; the mean of {looks} looks at an image, mirrored and turned" if looks > 1 else ""
+    seen = f"; each image at {looks_text(looks)}" if looks > 1 else ""
     version = facts.get("version") or facts.get("protopyramid") or __version__
     lines = [
         f"- system `{run.config.system}`, protopyramid {version}, seed {run.config.train.seed}",

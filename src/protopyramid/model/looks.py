@@ -1,7 +1,8 @@
-"""Several looks at one image: as it is, mirrored, turned. Their mean does not depend on which way up it is.
+"""Several looks at one image: as it is, mirrored, turned.
 
 The eight looks are the symmetries of a square, the first four of them without a quarter turn. A look is
-undone on the maps it leads to, so that all are in the frame of the image as it is.
+undone on the maps it leads to, so that all are in the frame of the image as it is. The mean of all eight
+does not depend on which way up the image is.
 """
 
 from __future__ import annotations
@@ -31,6 +32,17 @@ def looks(count: int) -> Iterator[tuple[Transform, Transform]]:
         axes = [axis for bit, axis in ((1, -1), (2, -2)) if number & bit]
         turned = number >= UNTURNED
         yield _look(axes, turned), _undo(axes, turned)
+
+
+def looks_text(count: int) -> str:
+    """What several looks are, in words.
+
+    >>> looks_text(4), looks_text(8)
+    ('4 looks, as it is and mirrored', '8 looks, mirrored and turned')
+    """
+    return (
+        f"{count} looks, {'mirrored and turned' if count > UNTURNED else 'as it is and mirrored'}"
+    )
 
 
 def _look(axes: list[int], turned: bool) -> Transform:
