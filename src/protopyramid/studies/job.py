@@ -127,9 +127,9 @@ def take_run(source: Run, target: RunFolder, config: Config) -> None:
 
 def _manifest(job: Job) -> Path:
     """The manifest of a job, without the rows that its variant leaves out."""
-    manifest = prepare_data(job.study, job.out, job.seed, job.data)
     if job.variant.run_of:
-        job = replace(job, variant=job.study.variant(job.variant.run_of))
+        return _manifest(replace(job, variant=job.study.variant(job.variant.run_of)))
+    manifest = prepare_data(job.study, job.out, job.seed, job.data)
     if not job.variant.without:
         return manifest
     target = manifest.with_name(f"{job.variant.name}.csv")
