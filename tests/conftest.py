@@ -15,8 +15,18 @@ RunMaker = Callable[..., Any]
 # passed on to the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from .harness import (  # noqa: E402, F401
+    command,
+    one_thread,
+    phantoms,
+    reference,
+    server,
+    tiny_toml,
+)
+from .untrained import black_box, lesion, make_run, manifest, run  # noqa: E402, F401
 
-def make_run(folder: Path, manifest: Path, preset: str, **overrides: Any) -> Any:
+
+def random_run(path: Path, table_path: Path, preset: str, **overrides: Any) -> Any:
     """A finished run whose data.json tells of the manifest's training rows."""
     import torch
 
@@ -25,16 +35,18 @@ def make_run(folder: Path, manifest: Path, preset: str, **overrides: Any) -> Any
     from protopyramid.data.images import content_hash, prepare_sample, read_image
     from protopyramid.data.manifest import read_manifest, with_validation
     from protopyramid.model import build_model
-    from protopyramid.run import PrototypeRecord, RunFolder, load_run
+    from protopyramid.runs.folder import RunFolder
+    from protopyramid.runs.records import PrototypeRecord
+    from protopyramid.runs.run import load_run
     from protopyramid.training.finish import picture_bytes
 
     torch.manual_seed(overrides.pop("seed", 0))
     config = load_config(preset, {**SMALL, "data.image_size": 64, **overrides})
     model = build_model(config)
-    table = with_validation(read_manifest(manifest), 0.3, seed=0)
-    run = RunFolder(folder)
-    run.begin(config)
-    run.write_tensors("model.safetensors", model.state_dict())
+    table = with_validation(read_manifest(table_path), 0.3, seed=0)
+    folder = RunFolder(path)
+    folder.begin(config)
+    folder.write_tensors("model.safetensors", model.state_dict())
     records = []
     if model.prototypes is not None:
         pairs = zip(
@@ -45,16 +57,16 @@ def make_run(folder: Path, manifest: Path, preset: str, **overrides: Any) -> Any
             source = next(each for each in table.split("train") if each.label == name)
             records.append(PrototypeRecord(index, name, level, source.name, 0, 0, 0.9).to_json())
             picture = picture_bytes(prepare_sample(source, config.data).image)
-            run.write_bytes(f"prototypes/{index:03d}.png", picture)
-    run.write_json("prototypes.json", records)
+            folder.write_bytes(f"prototypes/{index:03d}.png", picture)
+    folder.write_json("prototypes.json", records)
     seen = {
         part: {each.name: content_hash(read_image(each.image)) for each in table.split(part)}
         for part in ("train", "validation")
     }
-    content = {"classes": config.data.classes, "splits": seen, "manifest": manifest.name}
-    content["manifest_path"] = os.path.relpath(manifest, folder)
-    run.write_json("data.json", content)
-    return load_run(folder)
+    content = {"classes": config.data.classes, "splits": seen, "manifest": table_path.name}
+    content["manifest_path"] = os.path.relpath(table_path, path)
+    folder.write_json("data.json", content)
+    return load_run(path)
 
 
 @pytest.fixture(scope="session")
@@ -67,14 +79,14 @@ def phantom_manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def new_run(tmp_path: Path, phantom_manifest: Path) -> RunMaker:
-    """Make a run with random weights: new_run(name, preset, manifest=..., seed=..., **overrides)."""
+    """Make a run with random weights: new_run(name, preset, table_path=..., seed=..., **overrides)."""
 
     def make(
         name: str = "run",
         preset: str = "fpn-iaia-bl",
-        manifest: Path = phantom_manifest,
+        table_path: Path = phantom_manifest,
         **overrides: Any,
     ) -> Any:
-        return make_run(tmp_path / name, manifest, preset, **overrides)
+        return random_run(tmp_path / name, table_path, preset, **overrides)
 
     return make

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from protopyramid.config import dump_config, load_config
     from protopyramid.errors import UserError
     from protopyramid.model import build_model
-    from protopyramid.run import load_run
+    from protopyramid.runs.run import load_run
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,7 +36,7 @@ _HOMES = {
     "build_model": "protopyramid.model",
     "dump_config": "protopyramid.config",
     "load_config": "protopyramid.config",
-    "load_run": "protopyramid.run",
+    "load_run": "protopyramid.runs.run",
 }
 
 

@@ -20,11 +20,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from protopyramid.config.schema import Data
+from protopyramid.config.schema import DataConfig
 from protopyramid.data.images import normalise
 from protopyramid.errors import UserError
 from protopyramid.model.network import PrototypeNetwork
-from protopyramid.run import Run, RunFolder
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import Run
 
 Format = Literal["onnx", "torch-export"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch-export": ".pt2"}
@@ -46,7 +47,7 @@ class Exported:
 class EvidenceModule(nn.Module):
     """The network from images in [0, 1] to a flat tuple of evidence."""
 
-    def __init__(self, model: PrototypeNetwork, data: Data) -> None:
+    def __init__(self, model: PrototypeNetwork, data: DataConfig) -> None:
         super().__init__()
         self.model, self.data = model, data
 

@@ -14,7 +14,7 @@ def asked(monkeypatch) -> list[int]:
         sizes.append(size)
         return "no C++ compiler is found"
 
-    monkeypatch.setattr("protopyramid.model.inference.compile_network", refuse)
+    monkeypatch.setattr("protopyramid.inference.batches.compile_network", refuse)
     return sizes
 
 

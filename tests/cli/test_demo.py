@@ -10,7 +10,7 @@ import pytest
 from protopyramid.cli.main import main
 from protopyramid.config import load_config, small
 from protopyramid.data import phantoms
-from protopyramid.run import load_run
+from protopyramid.runs.run import load_run
 
 FIRST, SECOND = small.DEMO_FIRST, small.DEMO_SECOND
 

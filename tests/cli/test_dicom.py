@@ -17,10 +17,10 @@ import pytest
 import torch
 
 from protopyramid.cli.main import main
-from protopyramid.data.decoding import read_image
 from protopyramid.data.images import file_hash
+from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest
-from protopyramid.run import load_run
+from protopyramid.runs.run import load_run
 
 pydicom = pytest.importorskip("pydicom")
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:pydicom")

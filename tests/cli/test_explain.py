@@ -16,7 +16,7 @@ from protopyramid.data.manifest import read_manifest
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.data.store import ImageStore
 from protopyramid.model.network import build_model
-from protopyramid.run import RunFolder
+from protopyramid.runs.folder import RunFolder
 from protopyramid.training.finish import finish_run
 
 

@@ -15,7 +15,8 @@ from protopyramid.data.manifest import read_manifest
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.data.store import ImageStore
 from protopyramid.model.network import build_model
-from protopyramid.run import RunFolder, load_run
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import load_run
 from protopyramid.training.finish import finish_run, write_data_facts
 
 COUNTS = {"model.prototypes.counts": {"4": 1, "5": 1}, "model.prototypes.negative_counts": {"5": 1}}

@@ -6,7 +6,7 @@ import pytest
 
 from protopyramid.cli.main import main
 from protopyramid.data.phantoms import write_phantoms
-from protopyramid.run import load_run
+from protopyramid.runs.run import load_run
 
 SMALL = (
     '"data.image_size" = 48, "model.backbone.width" = 0.0625, "train.scale" = 0.01, '

@@ -12,7 +12,7 @@ from protopyramid.cli.main import main
 from protopyramid.cli.train import resume_command
 from protopyramid.config import load_config
 from protopyramid.data.phantoms import write_phantoms
-from protopyramid.run import load_run
+from protopyramid.runs.run import load_run
 
 TINY = {
     "data.image_size": "32",

@@ -3,12 +3,12 @@
 import pytest
 
 from protopyramid.config import load_config, preset_names, preset_summary
-from protopyramid.config.schema import Config, TrainStep, prototype_counts, unrolled
+from protopyramid.config.schema import Config, TrainPhaseConfig, prototype_counts, unrolled
 from protopyramid.config.small import SMALL
 
 
-def train_steps(config: Config) -> list[TrainStep]:
-    return [step for step in unrolled(config.train.schedule) if isinstance(step, TrainStep)]
+def train_steps(config: Config) -> list[TrainPhaseConfig]:
+    return [step for step in unrolled(config.train.schedule) if isinstance(step, TrainPhaseConfig)]
 
 
 def kinds(config: Config) -> list[str]:
@@ -105,7 +105,7 @@ def test_protopnet_states_its_published_settings() -> None:
 def test_protopnet_projects_every_ten_epochs_from_the_tenth() -> None:
     epochs, projected_at = 0.0, []
     for step in unrolled(load_config("protopnet").train.schedule):
-        if isinstance(step, TrainStep):
+        if isinstance(step, TrainPhaseConfig):
             epochs += step.epochs
         elif step.step == "project":
             projected_at.append(epochs)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protopyramid.config.schema import Augmentation
+from protopyramid.config.schema import AugmentationConfig
 from protopyramid.data.augmentation import augment
 
 OFF = {
@@ -23,8 +23,8 @@ OFF = {
 }
 
 
-def only(**settings: object) -> Augmentation:
-    return Augmentation.model_validate({**OFF, **settings})
+def only(**settings: object) -> AugmentationConfig:
+    return AugmentationConfig.model_validate({**OFF, **settings})
 
 
 def random_batch(rows: int, size: int = 24, channels: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,12 +47,12 @@ def keys(rows: int, epoch: int = 0) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize("size", [24, 112])
 def test_a_row_comes_out_bit_identical_in_any_batch(size: int, channels: int) -> None:
     images, masks = random_batch(13, size, channels)
-    together = augment(images, masks, keys(13), Augmentation())
+    together = augment(images, masks, keys(13), AugmentationConfig())
     order = [5, 12, 0, 7]
-    some = augment(images[order], masks[order], [keys(13)[i] for i in order], Augmentation())
+    some = augment(images[order], masks[order], [keys(13)[i] for i in order], AugmentationConfig())
     for number, row in enumerate(order):
         alone = augment(
-            images[row : row + 1], masks[row : row + 1], [keys(13)[row]], Augmentation()
+            images[row : row + 1], masks[row : row + 1], [keys(13)[row]], AugmentationConfig()
         )
         for whole, part, single in zip(together, some, alone, strict=True):
             assert torch.equal(whole[row], part[number])
@@ -66,7 +66,7 @@ def test_the_number_of_threads_changes_nothing() -> None:
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            outcomes.append(augment(images, masks, keys(5), Augmentation())[0])
+            outcomes.append(augment(images, masks, keys(5), AugmentationConfig())[0])
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(*outcomes)
@@ -105,7 +105,7 @@ def mirrored_places(size: int, offset: int) -> list[int]:
 def test_seed_epoch_and_index_each_change_the_draw() -> None:
     image, mask = random_batch(1)
     batch = image.repeat(4, 1, 1, 1), mask.repeat(4, 1, 1)
-    images, _ = augment(*batch, [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)], Augmentation())
+    images, _ = augment(*batch, [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)], AugmentationConfig())
     for one, other in itertools.combinations(images, 2):
         assert not torch.equal(one, other)
 
@@ -115,7 +115,7 @@ def test_with_everything_off_nothing_changes_and_nothing_is_overwritten() -> Non
     before = images.clone(), masks.clone()
     out = augment(images, masks, keys(6), only())
     assert torch.equal(out[0], before[0]) and torch.equal(out[1], before[1])
-    augment(images, masks, keys(6), Augmentation())
+    augment(images, masks, keys(6), AugmentationConfig())
     assert torch.equal(images, before[0]) and torch.equal(masks, before[1])
 
 
@@ -156,7 +156,9 @@ def test_flips_and_quarter_turns_move_pixels_exactly_and_all_are_drawn(
 def test_masks_stay_binary_and_images_in_range(
     rotation: float, zoom: tuple[float, float], brightness: float, contrast: float, seed: int
 ) -> None:
-    chosen = Augmentation(rotation=rotation, zoom=zoom, brightness=brightness, contrast=contrast)
+    chosen = AugmentationConfig(
+        rotation=rotation, zoom=zoom, brightness=brightness, contrast=contrast
+    )
     images, masks = random_batch(3)
     out, moved = augment(images, masks, [(seed, 0, index) for index in range(3)], chosen)
     assert out.shape == images.shape and moved.shape == masks.shape
@@ -231,8 +233,8 @@ def test_turning_one_setting_off_leaves_the_draws_of_the_others() -> None:
 def test_wrong_shapes_are_told() -> None:
     images, masks = random_batch(3)
     with pytest.raises(ValueError, match="2 keys"):
-        augment(images, masks, keys(2), Augmentation())
+        augment(images, masks, keys(2), AugmentationConfig())
     with pytest.raises(ValueError, match="masks"):
-        augment(images, masks[:, :-1], keys(3), Augmentation())
-    empty, none = augment(images[:0], masks[:0], [], Augmentation())
+        augment(images, masks[:, :-1], keys(3), AugmentationConfig())
+    empty, none = augment(images[:0], masks[:0], [], AugmentationConfig())
     assert len(empty) == len(none) == 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from protopyramid.config.schema import Data
+from protopyramid.config.schema import DataConfig
 from protopyramid.data.images import (
     clip_box,
     content_hash,
@@ -164,7 +164,7 @@ def test_a_mask_of_another_aspect_is_refused(tmp_path: Path) -> None:
         read_mask(path, (100, 100))
 
 
-DATA = Data(image_size=32)
+DATA = DataConfig(image_size=32)
 
 
 def sample_of(folder: Path, **fields: object) -> Sample:
@@ -231,7 +231,7 @@ def test_real_crops_become_inputs_whose_ellipse_lies_in_their_box(real_manifest_
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for sample in samples:
-            prepared = prepare_sample(sample, Data(image_size=112))
+            prepared = prepare_sample(sample, DataConfig(image_size=112))
             assert prepared.mask is not None and prepared.box is not None
             x0, y0, x1, y1 = prepared.box
             share = float(prepared.mask.sum()) / ((x1 - x0) * (y1 - y0))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from protopyramid.config.schema import Data
+from protopyramid.config.schema import DataConfig
 from protopyramid.data import store as module
 from protopyramid.data.images import prepare_sample
 from protopyramid.data.manifest import Sample, read_manifest
@@ -20,8 +20,8 @@ from protopyramid.errors import UserError
 SIZE = 32
 
 
-def data(gigabytes: float = 1.0) -> Data:
-    return Data(image_size=SIZE, memory_budget=gigabytes)
+def data(gigabytes: float = 1.0) -> DataConfig:
+    return DataConfig(image_size=SIZE, memory_budget=gigabytes)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     lock = threading.Lock()
 
-    def counted(sample: Sample, settings: Data):  # type: ignore[no-untyped-def]
+    def counted(sample: Sample, settings: DataConfig):  # type: ignore[no-untyped-def]
         with lock:
             names.append(sample.name)
         return prepare_sample(sample, settings)
@@ -163,7 +163,7 @@ def test_an_empty_batch_is_empty(samples: list[Sample]) -> None:
 
 def test_real_crops_load_with_masks_where_they_have_boxes(real_manifest_path: Path) -> None:
     samples = read_manifest(real_manifest_path).samples[::40]
-    batch = ImageStore(samples, Data(image_size=64)).load(range(len(samples)))
+    batch = ImageStore(samples, DataConfig(image_size=64)).load(range(len(samples)))
     assert batch.images.shape == (len(samples), 1, 64, 64)
     boxed = [sample.box is not None for sample in samples]
     assert batch.annotated.tolist() == boxed

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from protopyramid.errors import UserError
-from protopyramid.evaluation import metrics, plots
 from protopyramid.evaluation.comparison import compare, number, run_names
 from protopyramid.evaluation.evaluate import evaluate_run
-from protopyramid.run import load_run
+from protopyramid.figures import evaluation_plots as plots
+from protopyramid.metrics import classification as metrics
+from protopyramid.runs.run import load_run
 
 FEW = 50
 

@@ -15,8 +15,8 @@ from sklearn.metrics import roc_auc_score
 from protopyramid.data.images import normalise, prepare_sample
 from protopyramid.data.manifest import read_manifest
 from protopyramid.evaluation.evaluate import evaluate_run
-from protopyramid.evaluation.health import duplicates, prototype_health, source_peaks
 from protopyramid.model.activation import activation_maps
+from protopyramid.prototypes.health import duplicates, prototype_health, source_peaks
 
 QUICK = {"bootstrap": 20, "pictures": False}
 

@@ -11,7 +11,8 @@ from PIL import Image
 
 from protopyramid.data.manifest import Sample, read_manifest
 from protopyramid.errors import UserError
-from protopyramid.evaluation.split import evaluated_split, find_manifest, lesions
+from protopyramid.evaluation.split import evaluated_split, lesions
+from protopyramid.runs.provenance import find_manifest
 
 
 def rewritten(manifest: Path, folder: Path, change, name: str = "manifest.csv") -> Path:
@@ -39,7 +40,7 @@ def test_the_manifest_of_training_is_found_relative_to_the_run(new_run, phantom_
 
 def test_a_manifest_that_is_gone_is_named(new_run, phantom_manifest, tmp_path: Path) -> None:
     moved = rewritten(phantom_manifest, tmp_path / "data", lambda row: row)
-    run = new_run(manifest=moved)
+    run = new_run(table_path=moved)
     moved.unlink()
     with pytest.raises(UserError, match=r"manifest\.csv.*is gone.*--data"):
         evaluated_split(run, None, "test")
@@ -80,7 +81,7 @@ def test_validation_that_training_held_out_is_those_rows(
         return {**row, "split": "train" if row["split"] == "validation" else row["split"]}
 
     manifest = rewritten(phantom_manifest, tmp_path / "data", without_validation)
-    run = new_run(manifest=manifest)
+    run = new_run(table_path=manifest)
     splits = run.folder.read_json("data.json")["splits"]
     chosen = evaluated_split(run, None, "validation")
     assert {each.name for each in chosen.samples} == set(splits["validation"])
@@ -95,7 +96,7 @@ def test_a_patient_on_both_sides_is_warned_about(new_run, phantom_manifest, tmp_
         tmp_path / "data",
         lambda row: {**row, "patient_id": patient} if row["split"] == "test" else row,
     )
-    run = new_run(manifest=manifest)
+    run = new_run(table_path=manifest)
     (warning,) = evaluated_split(run, None, "test").warnings
     assert repr(patient) in warning and "also in train" in warning
 

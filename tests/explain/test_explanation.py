@@ -14,11 +14,11 @@ import torch
 
 from protopyramid.data.images import prepare, read_image
 from protopyramid.errors import UserError
-from protopyramid.evaluation.nearness import write_threshold
-from protopyramid.explain.cases import case_book
 from protopyramid.explain.explanation import explain_array
-from protopyramid.model.inference import device_of, model_input
-from protopyramid.run import Run, load_run
+from protopyramid.inference.batches import device_of, model_input
+from protopyramid.inference.ood import write_threshold
+from protopyramid.prototypes.cases import case_book
+from protopyramid.runs.run import Run, load_run
 
 KEYS = {"index", "class", "level", "similarity", "weights", "contributions", "box"}
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from protopyramid.explain.saliency import METHODS, grad_cam, grad_cam_plus_plus, plus_plus_map
-from protopyramid.run import Run
+from protopyramid.runs.run import Run
 
 
 @pytest.fixture(scope="module", params=["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from protopyramid.config.schema import Config, Pooling, Similarity
+from protopyramid.config.schema import Config, PoolingConfig, SimilarityConfig
 from protopyramid.losses import Objective, objective
 from protopyramid.model.network import Evidence
 from protopyramid.model.prototypes import PrototypeLayer
@@ -26,7 +26,7 @@ def config(classes=None, negative="negative", **loss) -> Config:
 
 def batch(counts=COUNTS, number_of_classes=4, size=6, seed=0):
     g = torch.Generator().manual_seed(seed)
-    layer = PrototypeLayer(counts, 4, Similarity(), Pooling())
+    layer = PrototypeLayer(counts, 4, SimilarityConfig(), PoolingConfig())
     with torch.no_grad():
         layer.vectors.copy_(torch.randn(layer.vectors.shape, generator=g))
     m = len(layer.vectors)
@@ -222,7 +222,7 @@ def test_grouped_fine_loss_sees_the_prototypes_of_all_levels_together():
 def test_transpose_decides_which_of_spiculated_and_circumscribed_pays_inside(transpose):
     """An activation wholly inside: the table makes circumscribed-on-spiculated pay, the text the reverse."""
     objective_ = Objective(config(fine={"transpose": transpose}))
-    layer = PrototypeLayer({0: {5: 1}, 2: {5: 1}}, 4, Similarity(), Pooling())
+    layer = PrototypeLayer({0: {5: 1}, 2: {5: 1}}, 4, SimilarityConfig(), PoolingConfig())
     masks = torch.ones(1, 8, 8)
     paid = {}
     for label in (0, 2):
@@ -333,7 +333,7 @@ def test_contrast_is_a_term_of_the_total(margin):
 def test_contrast_takes_the_patches_that_pooling_takes():
     evidence, masks, layer = batch()
     masks = rectangles(masks)
-    for pooling, k in ((Pooling(k=2), 2), (Pooling(kind="max"), 1)):
+    for pooling, k in ((PoolingConfig(k=2), 2), (PoolingConfig(kind="max"), 1)):
         layer.pooling = pooling
         losses = Objective(config(contrast=1.0))(evidence, LABELS, masks, ANNOTATED, layer)
         expected = naive_contrast(evidence, masks, layer, k, 0.5)
@@ -408,8 +408,8 @@ def test_cluster_may_be_over_the_mean():
 @pytest.mark.parametrize("similarity", ["cosine", "log-l2"])
 def test_ours_work_on_similarities_of_both_kinds(similarity):
     """Contrast and share act on similarity maps, whatever distance they come from."""
-    chosen = Similarity.model_validate({"kind": similarity})
-    layer = PrototypeLayer(COUNTS, 4, chosen, Pooling(k=2))
+    chosen = SimilarityConfig.model_validate({"kind": similarity})
+    layer = PrototypeLayer(COUNTS, 4, chosen, PoolingConfig(k=2))
     torch.manual_seed(0)
     z = {level: torch.randn(6, 4, *cells, requires_grad=True) for level, cells in CELLS.items()}
     scores, closeness, maps = layer(z)

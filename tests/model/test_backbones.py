@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from protopyramid.config.schema import Backbone as BackboneConfig
+from protopyramid.config.schema import BackboneConfig
 from protopyramid.errors import UserError
 from protopyramid.model.backbones import IMAGE, VGG16, TimmBackbone, build_backbone
 

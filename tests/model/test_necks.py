@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from protopyramid.config.schema import Neck as NeckConfig
+from protopyramid.config.schema import NeckConfig
 from protopyramid.model.necks import AddOn, NoNeck, Pyramid, build_neck
 
 CHANNELS = {2: 3, 3: 4, 4: 5, 5: 6}

@@ -7,20 +7,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protopyramid.config.schema import Pooling, Similarity
+from protopyramid.config.schema import PoolingConfig, SimilarityConfig
 from protopyramid.model.prototypes import PrototypeLayer
 
 DIM = 4
 SIZES = {2: (6, 5), 3: (4, 3), 4: (2, 3), 5: (2, 2)}
 SYSTEMS = [
-    (Similarity(), Pooling(k=5)),
-    (Similarity(relu=True), Pooling(k=0.3)),
-    (Similarity(), Pooling(kind="topk", k={2: 7, 5: 2})),
-    (Similarity(), Pooling(kind="max")),
-    (Similarity(), Pooling(kind="average")),
-    (Similarity(kind="log-l2"), Pooling(kind="topk", k=3)),
-    (Similarity(kind="log-l2", squared=True), Pooling(kind="max")),
-    (Similarity(kind="log-l2"), Pooling(kind="focal", k=3)),
+    (SimilarityConfig(), PoolingConfig(k=5)),
+    (SimilarityConfig(relu=True), PoolingConfig(k=0.3)),
+    (SimilarityConfig(), PoolingConfig(kind="topk", k={2: 7, 5: 2})),
+    (SimilarityConfig(), PoolingConfig(kind="max")),
+    (SimilarityConfig(), PoolingConfig(kind="average")),
+    (SimilarityConfig(kind="log-l2"), PoolingConfig(kind="topk", k=3)),
+    (SimilarityConfig(kind="log-l2", squared=True), PoolingConfig(kind="max")),
+    (SimilarityConfig(kind="log-l2"), PoolingConfig(kind="focal", k=3)),
 ]
 
 
@@ -97,7 +97,7 @@ def test_similarity_map_alone_is_the_same_map(similarity, pooling):
     ],
 )
 def test_any_count_per_class_and_level(counts):
-    layer = PrototypeLayer(counts, DIM, Similarity(), Pooling())
+    layer = PrototypeLayer(counts, DIM, SimilarityConfig(), PoolingConfig())
     expected = [
         (level, number)
         for level in (2, 3, 4, 5)
@@ -124,7 +124,7 @@ def test_any_count_per_class_and_level(counts):
     ).filter(lambda c: any(n for by_level in c.values() for n in by_level.values()))
 )
 def test_columns_of_the_scores_belong_to_the_maps_of_their_level(counts):
-    layer = PrototypeLayer(counts, DIM, Similarity(), Pooling(kind="max"))
+    layer = PrototypeLayer(counts, DIM, SimilarityConfig(), PoolingConfig(kind="max"))
     scores, _, maps = layer(pyramid())
     joined = torch.cat([maps[level].amax((2, 3)) for level in sorted(maps)], dim=1)
     assert torch.equal(scores, joined)
@@ -132,13 +132,13 @@ def test_columns_of_the_scores_belong_to_the_maps_of_their_level(counts):
 
 
 def test_class_and_level_travel_with_the_weights():
-    layer = PrototypeLayer({0: {2: 1}, 1: {5: 1}}, DIM, Similarity(), Pooling())
+    layer = PrototypeLayer({0: {2: 1}, 1: {5: 1}}, DIM, SimilarityConfig(), PoolingConfig())
     assert set(layer.state_dict()) == {"vectors", "classes", "levels"}
     assert layer.classes.dtype == layer.levels.dtype == torch.long
 
 
 def test_vectors_are_stored_unnormalised_and_their_length_does_not_matter_to_cosine():
-    layer = PrototypeLayer({0: {2: 2}, 1: {5: 1}}, DIM, Similarity(), Pooling())
+    layer = PrototypeLayer({0: {2: 2}, 1: {5: 1}}, DIM, SimilarityConfig(), PoolingConfig())
     z = pyramid()
     before = layer(z)[0]
     with torch.no_grad():
@@ -148,7 +148,7 @@ def test_vectors_are_stored_unnormalised_and_their_length_does_not_matter_to_cos
 
 
 def test_a_level_influences_only_its_own_prototypes():
-    layer = PrototypeLayer({0: {2: 1, 5: 1}}, DIM, Similarity(), Pooling(kind="max"))
+    layer = PrototypeLayer({0: {2: 1, 5: 1}}, DIM, SimilarityConfig(), PoolingConfig(kind="max"))
     z = pyramid()
     before = layer(z)[0]
     z[5] = -z[5]

@@ -8,7 +8,8 @@ import pytest
 from protopyramid.data.manifest import read_manifest, shared_patients
 from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import evaluate_run, model_digest
-from protopyramid.run import RunFolder, load_run
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import load_run
 from protopyramid.studies.job import prepare_data, take_run, without_labels
 from protopyramid.studies.plan import Study
 

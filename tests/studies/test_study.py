@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protopyramid.evaluation import metrics
 from protopyramid.evaluation.comparison import Evaluated
+from protopyramid.metrics import classification as metrics
 from protopyramid.studies import study as module
 from protopyramid.studies.plan import Study
 from protopyramid.studies.study import RESAMPLES, Place, over_seeds, resample_together

@@ -18,14 +18,14 @@ from protopyramid.data.store import ImageStore
 from protopyramid.model import build_model
 from protopyramid.model.necks import Pyramid
 from protopyramid.model.network import PrototypeNetwork
-from protopyramid.run import RunFolder
+from protopyramid.runs.folder import RunFolder
 from protopyramid.training import trainer as trainer_module
 from protopyramid.training.centring import ChannelMoments, centre_level
+from protopyramid.training.distributed import start_fabric
 from protopyramid.training.engine import train_run
-from protopyramid.training.processes import start_fabric
 from protopyramid.training.trainer import Trainer
 
-from .conftest import PARTS, Job, Server, tiny, torchrun_environments
+from ..harness import PARTS, Job, Server, tiny, torchrun_environments
 
 CHANNELS = {2: 3, 3: 4, 4: 5, 5: 6}
 SIZES = {2: (8, 8), 3: (4, 4), 4: (2, 2), 5: (2, 2)}

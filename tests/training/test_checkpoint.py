@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from protopyramid.errors import UserError
-from protopyramid.run import RunFolder
+from protopyramid.runs.folder import RunFolder
 from protopyramid.training.checkpoint import (
     Position,
     State,

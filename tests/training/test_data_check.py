@@ -11,7 +11,7 @@ from protopyramid.errors import UserError
 from protopyramid.training.data_check import training_manifest
 from protopyramid.training.engine import train_run
 
-from .conftest import copy_manifest, tiny
+from ..harness import copy_manifest, tiny
 
 
 def without_annotation(row: str) -> str:

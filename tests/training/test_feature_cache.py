@@ -15,8 +15,9 @@ from protopyramid.data.manifest import read_manifest
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.model import build_model
-from protopyramid.run import RunFolder
-from protopyramid.training import maps as maps_module
+from protopyramid.runs.folder import RunFolder
+from protopyramid.training import features as maps_module
+from protopyramid.training.distributed import start_fabric
 from protopyramid.training.engine import train_run
 from protopyramid.training.feature_cache import (
     CacheLayout,
@@ -28,11 +29,10 @@ from protopyramid.training.feature_cache import (
     mark_complete,
     row_batches,
 )
-from protopyramid.training.maps import CachePlace, MapSource
-from protopyramid.training.processes import start_fabric
+from protopyramid.training.features import CachePlace, FeatureSource
 from protopyramid.training.trainer import Trainer
 
-from .conftest import PARTS, Reference, tiny
+from ..harness import PARTS, Reference, tiny
 from .test_trainer import nearest_patches_agree
 
 LAYOUT = CacheLayout(rows=5, shapes={2: (3, 4, 4), 5: (6, 2, 2)}, mask_size=12, half=False)
@@ -192,13 +192,13 @@ def test_a_cache_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 def source_of(
     phantoms: Path, folder: Path, shared: bool = False, **options: Any
-) -> tuple[MapSource, Any]:
+) -> tuple[FeatureSource, Any]:
     config = tiny(**options)
     place = CachePlace(folder, shared)
     torch.manual_seed(0)
     samples = read_manifest(phantoms).split("train")[:5]
     model = build_model(config).eval()
-    return MapSource("train", model, ImageStore(samples, config.data), config, place), model
+    return FeatureSource("train", model, ImageStore(samples, config.data), config, place), model
 
 
 @pytest.mark.parametrize(("cut", "shared"), [(5, False), (3, False), (1, False), (3, True)])
@@ -208,7 +208,7 @@ def test_every_view_of_every_image_comes_from_the_cache_as_from_the_images(
     source, model = source_of(phantoms, tmp_path, shared)
     images, repeats = np.array([0, 4, 2, 2]), np.array([0, 0, 0, 1])
 
-    def fetched() -> list[maps_module.Fetched]:
+    def fetched() -> list[maps_module.FeatureBatch]:
         views = [source.fixed(images, repeats, epoch, 3) for epoch in range(3)]
         return [source.plain(images), *views]
 
@@ -246,9 +246,9 @@ def test_views_are_cached_in_the_precision_of_training_and_plain_images_exactly(
 def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one whenever a cache is built."""
     builds: list[int] = []
-    original = MapSource._build
+    original = FeatureSource._build
     monkeypatch.setattr(
-        MapSource, "_build", lambda self, *rest: builds.append(1) or original(self, *rest)
+        FeatureSource, "_build", lambda self, *rest: builds.append(1) or original(self, *rest)
     )
     return builds
 

@@ -13,11 +13,12 @@ from PIL import Image
 
 from protopyramid.data.images import content_hash, prepare_sample, read_image
 from protopyramid.data.manifest import read_manifest
-from protopyramid.run import RunFolder, load_run
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import load_run
 from protopyramid.training import finish
 from protopyramid.training.finish import picture_bytes
 
-from .conftest import Reference, tiny
+from ..harness import Reference, tiny
 
 
 def test_a_grey_picture_keeps_every_level_that_the_store_has(tmp_path: Path) -> None:

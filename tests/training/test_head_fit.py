@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from protopyramid.config.schema import HeadFit
+from protopyramid.config.schema import HeadFitConfig
 from protopyramid.errors import UserError
 from protopyramid.training.head_fit import fit_head, image_weights, objective_value
 
@@ -31,7 +31,7 @@ def case(kind: str, n: int = 120, m: int = 9, count: int = 3, seed: int = 0) -> 
     return scores, labels, classes, first
 
 
-def naive_objective(weight: np.ndarray, data: Case, settings: HeadFit) -> float:
+def naive_objective(weight: np.ndarray, data: Case, settings: HeadFitConfig) -> float:
     scores, labels, classes, first = (x.double().numpy() for x in data)
     labels = labels.astype(int)
     present = sorted(set(labels.tolist()))
@@ -47,7 +47,7 @@ def naive_objective(weight: np.ndarray, data: Case, settings: HeadFit) -> float:
     return float(total)
 
 
-def independent_fit(data: Case, settings: HeadFit) -> np.ndarray:
+def independent_fit(data: Case, settings: HeadFitConfig) -> np.ndarray:
     """L-BFGS-B over positive and negative parts: |w| = u + v, w = u - v, u and v >= 0."""
     scores, labels, classes, first = (x.double().numpy() for x in data)
     labels = labels.astype(int)
@@ -89,7 +89,7 @@ def independent_fit(data: Case, settings: HeadFit) -> np.ndarray:
 @pytest.mark.parametrize("l1", [0.0, 1e-4, 1e-2])
 @pytest.mark.parametrize("balance", [True, False])
 def test_the_fit_is_that_of_an_independent_solver(kind: str, l1: float, balance: bool) -> None:
-    data, settings = case(kind), HeadFit(l1=l1, balance=balance)
+    data, settings = case(kind), HeadFitConfig(l1=l1, balance=balance)
     expected = independent_fit(data, settings)
     fit = fit_head(*data, settings)
     assert np.abs(fit.weight.numpy() - expected).max() < 1e-3
@@ -101,7 +101,7 @@ def test_the_fit_is_that_of_an_independent_solver(kind: str, l1: float, balance:
 @pytest.mark.parametrize("l1, ridge", [(1e-4, 1e-3), (1e-2, 1e-3), (1e-3, 1e-5), (1e-4, 1e-6)])
 def test_the_conditions_of_an_optimum_hold(kind: str, l1: float, ridge: float) -> None:
     scores, labels, classes, first = data = case(kind, n=200, m=12, count=4)
-    settings = HeadFit(l1=l1, ridge=ridge, balance=False)
+    settings = HeadFitConfig(l1=l1, ridge=ridge, balance=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit = fit_head(*data, settings)
@@ -121,7 +121,7 @@ def test_the_conditions_of_an_optimum_hold(kind: str, l1: float, ridge: float) -
 
 def test_a_strong_l1_zeroes_other_class_weights_and_no_others() -> None:
     scores, labels, classes, first = case("cosine")
-    fit = fit_head(scores, labels, classes, first, HeadFit(l1=0.1))
+    fit = fit_head(scores, labels, classes, first, HeadFitConfig(l1=0.1))
     other = torch.arange(3)[:, None] != classes
     assert (fit.weight[other] == 0).all()
     assert (fit.weight[~other] != 0).all()
@@ -129,14 +129,17 @@ def test_a_strong_l1_zeroes_other_class_weights_and_no_others() -> None:
 
 def test_a_strong_ridge_keeps_the_first_weights() -> None:
     scores, labels, classes, first = case("cosine")
-    fit = fit_head(scores, labels, classes, first, HeadFit(l1=0, ridge=1e4))
+    fit = fit_head(scores, labels, classes, first, HeadFitConfig(l1=0, ridge=1e4))
     assert torch.allclose(fit.weight, first, atol=1e-4)
 
 
 def test_objective_value_is_the_sum_written_out() -> None:
     data = case("log-l2", n=30)
     weight = torch.randn(3, 9, generator=torch.Generator().manual_seed(4))
-    for settings in (HeadFit(l1=0.02, ridge=0.03), HeadFit(l1=0.02, ridge=0.03, balance=False)):
+    for settings in (
+        HeadFitConfig(l1=0.02, ridge=0.03),
+        HeadFitConfig(l1=0.02, ridge=0.03, balance=False),
+    ):
         expected = naive_objective(weight.double().numpy(), data, settings)
         assert objective_value(weight, *data, settings) == pytest.approx(expected, rel=1e-9)
 
@@ -158,15 +161,15 @@ def test_balance_is_the_same_as_repeating_the_rare_images() -> None:
     scores, labels = scores[rare], labels[rare]
     repeats = torch.where(labels == 2, 30, 1)
     repeated = scores.repeat_interleave(repeats, 0), labels.repeat_interleave(repeats)
-    balanced = fit_head(scores, labels, classes, first, HeadFit())
-    plain = fit_head(*repeated, classes, first, HeadFit(balance=False))
+    balanced = fit_head(scores, labels, classes, first, HeadFitConfig())
+    plain = fit_head(*repeated, classes, first, HeadFitConfig(balance=False))
     assert torch.allclose(balanced.weight, plain.weight, atol=1e-4)
 
 
 def test_a_class_without_images_still_has_finite_weights() -> None:
     scores, labels, classes, first = case("log-l2")
     labels = labels.clamp(max=1)
-    fit = fit_head(scores, labels, classes, first, HeadFit())
+    fit = fit_head(scores, labels, classes, first, HeadFitConfig())
     assert fit.weight.isfinite().all() and fit.optimality <= 1e-7
     assert (scores @ fit.weight.T).argmax(dim=1).max() < 2
 
@@ -175,26 +178,28 @@ def test_separable_data_and_constant_scores_are_solved_too() -> None:
     scores, labels, classes, first = case("log-l2")
     separable = scores + 20 * (labels[:, None] == classes)
     for x in (separable, torch.full_like(scores, 2.0), torch.zeros_like(scores)):
-        fit = fit_head(x, labels, classes, first, HeadFit())
+        fit = fit_head(x, labels, classes, first, HeadFitConfig())
         assert fit.optimality <= 1e-7 and fit.weight.isfinite().all()
-    zero = fit_head(torch.zeros_like(scores), labels, classes, first, HeadFit(l1=0))
+    zero = fit_head(torch.zeros_like(scores), labels, classes, first, HeadFitConfig(l1=0))
     assert torch.equal(zero.weight, first)
 
 
 def test_the_fit_is_the_same_each_time_and_for_each_order_of_images() -> None:
     scores, labels, classes, first = case("cosine")
-    once = fit_head(scores, labels, classes, first, HeadFit())
-    again = fit_head(scores, labels, classes, first, HeadFit())
+    once = fit_head(scores, labels, classes, first, HeadFitConfig())
+    again = fit_head(scores, labels, classes, first, HeadFitConfig())
     assert torch.equal(once.weight, again.weight)
-    turned = fit_head(scores.flip(0), labels.flip(0), classes, first, HeadFit())
+    turned = fit_head(scores.flip(0), labels.flip(0), classes, first, HeadFitConfig())
     assert torch.allclose(once.weight, turned.weight, atol=1e-4)
 
 
 def test_the_fit_beats_the_head_it_starts_from_on_the_objective() -> None:
     data = case("cosine")
-    fit = fit_head(*data, HeadFit())
-    assert fit.objective < objective_value(data[3], *data, HeadFit())
-    assert fit.objective == pytest.approx(objective_value(fit.weight, *data, HeadFit()), abs=1e-7)
+    fit = fit_head(*data, HeadFitConfig())
+    assert fit.objective < objective_value(data[3], *data, HeadFitConfig())
+    assert fit.objective == pytest.approx(
+        objective_value(fit.weight, *data, HeadFitConfig()), abs=1e-7
+    )
     assert fit.weight.dtype == torch.float32 and fit.weight.shape == (3, 9)
 
 
@@ -202,14 +207,14 @@ def test_scores_that_are_not_finite_are_told() -> None:
     scores, labels, classes, first = case("cosine")
     scores[3, 2] = torch.nan
     with pytest.raises(UserError, match="diverged"):
-        fit_head(scores, labels, classes, first, HeadFit())
+        fit_head(scores, labels, classes, first, HeadFitConfig())
 
 
 @pytest.mark.parametrize("ridge", [1e-3, 1e-1])
 def test_without_prototypes_it_is_logistic_regression(ridge: float) -> None:
     """Ridge towards zero, no L1 and no intercept: scikit-learn solves the same problem."""
     scores, labels, _, first = case("cosine", n=60, m=12)
-    settings = HeadFit(l1=0.5, ridge=ridge, balance=False)
+    settings = HeadFitConfig(l1=0.5, ridge=ridge, balance=False)
     fitted = fit_head(scores, labels, None, torch.zeros_like(first), settings).weight
     strength = 1 / (2 * ridge * len(scores))
     solver = LogisticRegression(C=strength, fit_intercept=False, tol=1e-10, max_iter=10_000)

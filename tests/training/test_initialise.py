@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from protopyramid.config.schema import Pooling, Similarity
+from protopyramid.config.schema import PoolingConfig, SimilarityConfig
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.training.initialise import (
     CollectedPatches,
@@ -26,8 +26,8 @@ LABELS = torch.arange(COUNT) % 3
 
 def layer(kind: str = "cosine") -> PrototypeLayer:
     torch.manual_seed(0)
-    similarity = Similarity.model_validate({"kind": kind})
-    return PrototypeLayer(COUNTS, DIM, similarity, Pooling(k=1))
+    similarity = SimilarityConfig.model_validate({"kind": kind})
+    return PrototypeLayer(COUNTS, DIM, similarity, PoolingConfig(k=1))
 
 
 def pyramids() -> dict[int, Tensor]:

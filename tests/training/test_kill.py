@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from protopyramid.config import dump_config
-from protopyramid.run import TEMPORARY, RunFolder
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import TEMPORARY
 
-from .conftest import Command, Done, Reference, fault, tiny
+from ..harness import Command, Done, Reference, fault, tiny
 
 TRAINER = "protopyramid.training.trainer"
 CHECKPOINT = "checkpoint/0"  # the file of a checkpoint, not that of the best model

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from protopyramid.config.schema import TrainStep
+from protopyramid.config.schema import TrainPhaseConfig
 from protopyramid.errors import UserError
 from protopyramid.model import build_model
 from protopyramid.model.network import PrototypeNetwork
@@ -19,7 +19,7 @@ from protopyramid.training.parts import (
     set_rates,
 )
 
-from .conftest import tiny
+from ..harness import tiny
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_the_pyramids_batch_norm_is_frozen_with_it() -> None:
 
 
 def test_each_part_has_its_rate_and_prototypes_do_not_decay(model: PrototypeNetwork) -> None:
-    step = TrainStep(
+    step = TrainPhaseConfig(
         learns=["backbone.5", "neck", "prototypes", "head"],
         learning_rates={"backbone": 1e-4, "prototypes": 3e-3},
         learning_rate=1e-2,

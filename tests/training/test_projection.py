@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from protopyramid.config.schema import Pooling, Projection, Similarity
+from protopyramid.config.schema import PoolingConfig, ProjectionConfig, SimilarityConfig
 from protopyramid.errors import UserError
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.training.projection import (
@@ -27,9 +27,9 @@ COUNTS = {0: {3: 3, 5: 2}, 1: {3: 2, 5: 1}, 2: {5: 2}}
 SIZES = {3: (6, 6), 5: (3, 3)}
 DIM, SIDE, NAMES = 5, 24, ("round", "vague", "spiky")
 SIMILARITIES = {
-    "cosine": Similarity(),
-    "log-l2": Similarity(kind="log-l2"),
-    "log-l2 squared": Similarity(kind="log-l2", squared=True),
+    "cosine": SimilarityConfig(),
+    "log-l2": SimilarityConfig(kind="log-l2"),
+    "log-l2 squared": SimilarityConfig(kind="log-l2", squared=True),
 }
 
 
@@ -62,7 +62,7 @@ def world(seed: int = 0, count: int = 17) -> World:
 
 def layer(kind: str = "cosine", seed: int = 1) -> PrototypeLayer:
     torch.manual_seed(seed)
-    prototypes = PrototypeLayer(COUNTS, DIM, SIMILARITIES[kind], Pooling(k=1))
+    prototypes = PrototypeLayer(COUNTS, DIM, SIMILARITIES[kind], PoolingConfig(k=1))
     prototypes.vectors.data = torch.randn_like(prototypes.vectors)
     return prototypes
 
@@ -70,7 +70,7 @@ def layer(kind: str = "cosine", seed: int = 1) -> PrototypeLayer:
 def collect(
     prototypes: PrototypeLayer,
     data: World,
-    rule: Projection,
+    rule: ProjectionConfig,
     order: list[int] | None = None,
     batch: int = 4,
 ) -> Candidates:
@@ -91,7 +91,9 @@ def naive_similarity(kind: str, z: np.ndarray, p: np.ndarray) -> float:
     return float(np.log((distance + 1) / (distance + 1e-4)))
 
 
-def naive_cells(data: World, image: int, level: int, rule: Projection) -> list[tuple[int, int]]:
+def naive_cells(
+    data: World, image: int, level: int, rule: ProjectionConfig
+) -> list[tuple[int, int]]:
     height, width = SIZES[level]
     cells = [(row, col) for row in range(height) for col in range(width)]
     if not (rule.inside_annotation and data.annotated[image]):
@@ -106,7 +108,7 @@ def naive_cells(data: World, image: int, level: int, rule: Projection) -> list[t
 
 
 def naive_patches(
-    prototypes: PrototypeLayer, data: World, rule: Projection, kind: str, j: int
+    prototypes: PrototypeLayer, data: World, rule: ProjectionConfig, kind: str, j: int
 ) -> list[tuple[float, int, int, int]]:
     """Every eligible patch of prototype j as (-similarity, image, row, col), best first."""
     level = int(prototypes.levels[j])
@@ -122,7 +124,7 @@ def naive_patches(
 
 
 def naive_choice(
-    prototypes: PrototypeLayer, data: World, rule: Projection, kind: str
+    prototypes: PrototypeLayer, data: World, rule: ProjectionConfig, kind: str
 ) -> list[tuple[int, int, int]]:
     """Greedy over all patches of all prototypes of a group at once, with everything in memory."""
     m = len(prototypes.vectors)
@@ -151,7 +153,7 @@ def test_choice_is_that_of_a_search_over_all_images_and_cells(
     kind: str, unique: str, source: str, inside: bool
 ) -> None:
     data, prototypes = world(), layer(kind)
-    rule = Projection.model_validate(
+    rule = ProjectionConfig.model_validate(
         {"unique": unique, "source": source, "inside_annotation": inside, "candidates": 1}
     )
     expected = naive_choice(prototypes, data, rule, kind)
@@ -165,7 +167,7 @@ def test_choice_is_that_of_a_search_over_all_images_and_cells(
 @pytest.mark.parametrize("unique", ["image", "patch"])
 def test_candidates_are_the_nearest_images_or_patches_in_order(unique: str) -> None:
     data, prototypes = world(), layer()
-    rule = Projection.model_validate({"unique": unique, "candidates": 5})
+    rule = ProjectionConfig.model_validate({"unique": unique, "candidates": 5})
     candidates = collect(prototypes, data, rule)
     for j in range(len(prototypes.vectors)):
         expected, seen = [], set()
@@ -187,7 +189,7 @@ def test_candidates_are_the_nearest_images_or_patches_in_order(unique: str) -> N
 )
 def test_batches_and_their_order_change_nothing(seed: int, batch: int, unique: str) -> None:
     data, prototypes = world(seed), layer()
-    rule = Projection.model_validate({"unique": unique, "candidates": 4})
+    rule = ProjectionConfig.model_validate({"unique": unique, "candidates": 4})
     order = torch.randperm(17, generator=torch.Generator().manual_seed(seed)).tolist()
     same(collect(prototypes, data, rule), collect(prototypes, data, rule, order, batch))
 
@@ -195,7 +197,7 @@ def test_batches_and_their_order_change_nothing(seed: int, batch: int, unique: s
 @pytest.mark.parametrize("unique", ["image", "patch", "none"])
 def test_merged_halves_are_the_whole_even_when_an_image_is_in_both(unique: str) -> None:
     data, prototypes = world(), layer()
-    rule = Projection.model_validate({"unique": unique, "candidates": 4})
+    rule = ProjectionConfig.model_validate({"unique": unique, "candidates": 4})
     whole = collect(prototypes, data, rule)
     odd = collect(prototypes, data, rule, [1, 3, 5, 7, 9, 11, 13, 15, 0, 2])
     even = collect(prototypes, data, rule, [16, 14, 12, 10, 8, 6, 4, 2, 0])
@@ -206,13 +208,13 @@ def test_merged_halves_are_the_whole_even_when_an_image_is_in_both(unique: str) 
 def test_equal_patches_go_to_the_lower_image_and_cell_in_any_order() -> None:
     data, prototypes = world(), layer()
     data.z = {level: torch.ones_like(maps) for level, maps in data.z.items()}
-    rule = Projection(unique="patch", candidates=4)
+    rule = ProjectionConfig(unique="patch", candidates=4)
     for order in (list(range(17)), list(reversed(range(17)))):
         found = collect(prototypes, data, rule, order, batch=5)
         own = [image for image in range(17) if image % 3 == 0]
         assert found.image[0].tolist() == [own[0]] * 4
         assert (found.row[0] * SIZES[3][1] + found.col[0]).tolist() == [0, 1, 2, 3]
-    found = collect(prototypes, data, Projection(candidates=4), list(reversed(range(17))))
+    found = collect(prototypes, data, ProjectionConfig(candidates=4), list(reversed(range(17))))
     assert found.image[0].tolist() == own[:4]
     assert found.row[0].tolist() == found.col[0].tolist() == [0, 0, 0, 0]
 
@@ -221,7 +223,7 @@ def test_equal_patches_go_to_the_lower_image_and_cell_in_any_order() -> None:
 def test_projection_gives_each_prototype_an_existing_patch(kind: str) -> None:
     data, prototypes = world(), layer(kind)
     before = prototypes.vectors.detach().clone()
-    rule = Projection()
+    rule = ProjectionConfig()
     report = project(prototypes, collect(prototypes, data, rule), rule)
     assert [p.index for p in report.prototypes] == list(range(len(before)))
     for place, old in zip(report.prototypes, before, strict=True):
@@ -240,7 +242,7 @@ def test_projection_gives_each_prototype_an_existing_patch(kind: str) -> None:
 
 def test_a_projected_prototype_finds_itself_when_projected_again() -> None:
     data, prototypes = world(), layer()
-    rule = Projection()
+    rule = ProjectionConfig()
     first = project(prototypes, collect(prototypes, data, rule), rule)
     again = project(prototypes, collect(prototypes, data, rule), rule)
     for a, b in zip(first.prototypes, again.prototypes, strict=True):
@@ -252,7 +254,7 @@ def test_a_projected_prototype_finds_itself_when_projected_again() -> None:
 def test_equal_prototypes_of_a_group_take_different_images_and_say_so() -> None:
     data, prototypes = world(), layer()
     prototypes.vectors.data[:3] = prototypes.vectors.data[0].clone()  # class 0, level 3
-    rule = Projection(candidates=1)
+    rule = ProjectionConfig(candidates=1)
     report = project(prototypes, collect(prototypes, data, rule), rule)
     group = report.prototypes[:3]
     assert len({p.image for p in group}) == 3
@@ -265,7 +267,7 @@ def test_equal_prototypes_of_a_group_take_different_images_and_say_so() -> None:
 def test_without_the_rule_equal_prototypes_take_the_same_patch() -> None:
     data, prototypes = world(), layer()
     prototypes.vectors.data[:3] = prototypes.vectors.data[0].clone()
-    rule = Projection(unique="none")
+    rule = ProjectionConfig(unique="none")
     report = project(prototypes, collect(prototypes, data, rule), rule)
     assert len({(p.image, p.row, p.col) for p in report.prototypes[:3]}) == 1
     assert not any(p.second_choice for p in report.prototypes)
@@ -273,14 +275,14 @@ def test_without_the_rule_equal_prototypes_take_the_same_patch() -> None:
 
 def test_more_prototypes_than_images_is_the_users_mistake() -> None:
     data, prototypes = world(count=4), layer()  # class 0 has images 0 and 3, but 3 prototypes
-    rule = Projection()
+    rule = ProjectionConfig()
     with pytest.raises(UserError) as error:
         project(prototypes, collect(prototypes, data, rule), rule, NAMES)
     assert all(
         word in str(error.value)
         for word in ("round", "level 3", "3 prototypes", "only 2", 'projection.unique = "patch"')
     )
-    rule = Projection(unique="patch")
+    rule = ProjectionConfig(unique="patch")
     project(prototypes, collect(prototypes, data, rule), rule, NAMES)
 
 
@@ -288,7 +290,7 @@ def test_more_prototypes_than_images_is_the_users_mistake() -> None:
 def test_a_class_without_images_is_the_users_mistake(unique: str) -> None:
     data, prototypes = world(), layer()
     data.labels[data.labels == 2] = 0
-    rule = Projection.model_validate({"unique": unique})
+    rule = ProjectionConfig.model_validate({"unique": unique})
     with pytest.raises(UserError, match=r"spiky.*only 0"):
         project(prototypes, collect(prototypes, data, rule), rule, NAMES)
 
@@ -297,7 +299,7 @@ def test_diverged_training_is_told_instead_of_projected() -> None:
     data, prototypes = world(), layer()
     data.z[5][3] = torch.nan
     for unique in ("image", "patch", "none"):
-        rule = Projection.model_validate({"unique": unique})
+        rule = ProjectionConfig.model_validate({"unique": unique})
         with pytest.raises(UserError, match="diverged"):
             project(prototypes, collect(prototypes, data, rule), rule)
 
@@ -313,7 +315,7 @@ def test_an_empty_mask_is_no_annotation() -> None:
 
 def test_the_summary_names_the_worst_prototype() -> None:
     data, prototypes = world(), layer()
-    rule = Projection()
+    rule = ProjectionConfig()
     report = project(prototypes, collect(prototypes, data, rule), rule)
     worst = min(report.prototypes, key=lambda p: p.nearest)
     nearest = [p.nearest for p in report.prototypes]

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from protopyramid.run import TEMPORARY, RunFolder
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import TEMPORARY
 from protopyramid.training.checkpoint import load_checkpoint
 
-from .conftest import Command, Reference, copy_manifest, fault
+from ..harness import Command, Reference, copy_manifest, fault
 
 TRAINER = "protopyramid.training.trainer"
 

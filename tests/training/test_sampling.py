@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protopyramid.config.schema import Data, Negatives
+from protopyramid.config.schema import DataConfig, NegativesConfig
 from protopyramid.training.sampling import Draw, epoch_batches, training_pool
 
 LABELS = np.array([0] * 30 + [1] * 12 + [2] * 5 + [3] * 40)
 ANNOTATED = (np.arange(len(LABELS)) % 9 == 0) & (LABELS != 3)
 
 
-def data(**options: object) -> Data:
-    return Data.model_validate({"negatives": {"count": 0}, **options})
+def data(**options: object) -> DataConfig:
+    return DataConfig.model_validate({"negatives": {"count": 0}, **options})
 
 
 def batches(seed: int = 0, epoch: int = 0, size: int = 16, **options: object) -> list[Draw]:
@@ -95,7 +95,7 @@ def test_repeats_count_the_earlier_draws_of_an_image() -> None:
 
 
 def negatives_of(epoch: int, resample: str, seed: int = 0) -> set[int]:
-    setting = Data(negatives=Negatives(count=10, resample=resample))
+    setting = DataConfig(negatives=NegativesConfig(count=10, resample=resample))
     pool = training_pool(LABELS, setting, seed, epoch)
     assert set(range(47)) <= set(pool.tolist())
     return {index for index in pool.tolist() if LABELS[index] == 3}
@@ -112,10 +112,10 @@ def test_negatives_are_drawn_once_for_the_run_or_anew_each_epoch() -> None:
 @pytest.mark.parametrize(
     "setting",
     [
-        Data(negatives=Negatives(count=0)),
-        Data(negatives=Negatives(count=40)),
-        Data(classes=["a", "b", "c", "d"], negative_class=""),
+        DataConfig(negatives=NegativesConfig(count=0)),
+        DataConfig(negatives=NegativesConfig(count=40)),
+        DataConfig(classes=["a", "b", "c", "d"], negative_class=""),
     ],
 )
-def test_all_images_are_used_where_negatives_are_few_or_unnamed(setting: Data) -> None:
+def test_all_images_are_used_where_negatives_are_few_or_unnamed(setting: DataConfig) -> None:
     assert training_pool(LABELS, setting, 0, 0).tolist() == list(range(len(LABELS)))

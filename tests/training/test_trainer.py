@@ -18,11 +18,12 @@ from protopyramid.data.images import normalise, prepare_sample, read_image
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 from protopyramid.model import build_model
-from protopyramid.run import Run, RunFolder, load_run
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import Run, load_run
 from protopyramid.training.engine import train_run
 from protopyramid.training.trainer import Trainer
 
-from .conftest import Command, Reference, copy_manifest, tiny
+from ..harness import Command, Reference, copy_manifest, tiny
 
 FINISH = [{"step": "project"}, {"step": "fit-head"}]
 
@@ -319,7 +320,7 @@ def test_a_projection_reports_moves_second_choices_and_accuracy(reference: Refer
 def test_every_preset_trains_to_the_end(preset: str, phantoms: Path, tmp_path: Path) -> None:
     from protopyramid.config import load_config
 
-    from .conftest import TINY
+    from ..harness import TINY
 
     config = load_config(preset, {**TINY, "train.scale": 0.01, "train.batch_size": 12})
     if preset == "iaia-bl":  # 13 rounds of its 13 joint stages are a minute; two show as much

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from protopyramid.config.schema import TrainStep
+from protopyramid.config.schema import TrainPhaseConfig
 from protopyramid.model.prototypes import PrototypeLayer
 
 
@@ -28,7 +28,7 @@ class BareClassifier(nn.Module):
 class BareStep:
     """A step of the same optimiser on the bare classifier, cross entropy alone."""
 
-    def __init__(self, model: BareClassifier, step: TrainStep) -> None:
+    def __init__(self, model: BareClassifier, step: TrainPhaseConfig) -> None:
         self.model, self.clip = model.train(), step.clip
         self.optimiser = torch.optim.AdamW(
             model.parameters(), step.learning_rate, weight_decay=step.weight_decay

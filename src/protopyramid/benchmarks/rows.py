@@ -46,17 +46,17 @@ from protopyramid.config.schema import Config
 from protopyramid.data.images import normalise
 from protopyramid.errors import UserError
 from protopyramid.export import EvidenceModule, to_onnx
+from protopyramid.inference.batches import compile_network
 from protopyramid.losses.fine import MaskStencils, fine_annotation
 from protopyramid.losses.objective import Objective
 from protopyramid.model.backbones import IMAGE, VGG16
 from protopyramid.model.head import first_weights
-from protopyramid.model.inference import compile_network
 from protopyramid.model.necks import COARSEST
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.training.feature_cache import CacheLayout, FeatureCache
+from protopyramid.training.features import FeatureBatch
 from protopyramid.training.head_fit import fit_head
-from protopyramid.training.maps import Fetched
 from protopyramid.training.projection import CandidateCollector, project
 
 PUBLISHED_HEAD_EPOCHS = 10
@@ -203,7 +203,7 @@ def cached_row(settings: Settings) -> Iterator[Row]:
         cache = _cache_of(Path(folder), batch)
         rows = np.arange(count)
         pair = in_turns(
-            lambda: ours(Fetched(*cache.read(rows)), labels), pyramid, settings.repetitions
+            lambda: ours(FeatureBatch(*cache.read(rows)), labels), pyramid, settings.repetitions
         )
     name = f"stage A step, cached, {count} images"
     note = "ours includes reading the cache, all losses and the optimiser"
@@ -351,7 +351,7 @@ def loader_row(settings: Settings) -> Iterator[Row]:
     from protopyramid.data.manifest import read_manifest
     from protopyramid.data.phantoms import write_phantoms
     from protopyramid.data.store import ImageStore
-    from protopyramid.training.maps import CachePlace, MapSource
+    from protopyramid.training.features import CachePlace, FeatureSource
 
     config = settings.config(**{"model.backbone.width": 0.25})
     model = fresh_model(config)
@@ -360,12 +360,12 @@ def loader_row(settings: Settings) -> Iterator[Row]:
         manifest = write_phantoms(Path(folder), patients=6, size=size)
         samples = read_manifest(manifest).samples[: settings.cached_batch]
         place = CachePlace(Path(folder))
-        source = MapSource("bench", model, ImageStore(samples, config.data), config, place)
+        source = FeatureSource("bench", model, ImageStore(samples, config.data), config, place)
         everything = np.arange(len(samples))
         labels = labels_of(len(samples), config)
         step = TrainingStep(config, model, list(train_steps(config))[-1])
 
-        def fetch() -> Fetched:
+        def fetch() -> FeatureBatch:
             return source.fresh(everything, np.zeros_like(everything), 0)
 
         pair = in_turns(fetch, lambda: step(fetch(), labels), settings.slow_repetitions)
@@ -525,7 +525,7 @@ def _pyramid_alone(model: PrototypeNetwork, maps: dict[int, Tensor]) -> Callable
     return work
 
 
-def _cache_of(folder: Path, batch: Fetched) -> FeatureCache:
+def _cache_of(folder: Path, batch: FeatureBatch) -> FeatureCache:
     shapes = {level: (c.shape[1], c.shape[2], c.shape[3]) for level, c in batch.maps.items()}
     layout = CacheLayout(len(batch.masks), shapes, batch.masks.shape[-1], half=False)
     cache = FeatureCache(folder, layout, "w+")

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from protopyramid.config import load_config
-from protopyramid.config.schema import Config, TrainStep, unrolled
+from protopyramid.config.schema import Config, TrainPhaseConfig, unrolled
 from protopyramid.losses.objective import Objective
 from protopyramid.model.backbones import IMAGE
 from protopyramid.model.network import PrototypeNetwork, build_model
-from protopyramid.training.maps import Fetched
+from protopyramid.training.features import FeatureBatch
 from protopyramid.training.parts import make_optimiser, set_learning, set_modes
 
 PRESET = "fpn-iaia-bl"
@@ -84,14 +84,14 @@ def round_masks(count: int, size: int) -> Tensor:
     return disc.to(torch.uint8).expand(count, -1, -1).contiguous()
 
 
-def fetched(maps: dict[int, Tensor], config: Config) -> Fetched:
+def fetched(maps: dict[int, Tensor], config: Config) -> FeatureBatch:
     """A batch that starts from these maps, every image annotated."""
     count = len(next(iter(maps.values())))
     masks = round_masks(count, config.data.image_size)
-    return Fetched(maps, masks, torch.ones(count, dtype=torch.bool))
+    return FeatureBatch(maps, masks, torch.ones(count, dtype=torch.bool))
 
 
-def fetched_images(config: Config, count: int) -> Fetched:
+def fetched_images(config: Config, count: int) -> FeatureBatch:
     """A batch of images of noise."""
     return fetched({IMAGE: random_images(count, config.data.image_size)}, config)
 
@@ -101,20 +101,20 @@ def labels_of(count: int, config: Config) -> Tensor:
     return torch.arange(count) % len(config.data.classes)
 
 
-def train_steps(config: Config) -> Iterator[TrainStep]:
+def train_steps(config: Config) -> Iterator[TrainPhaseConfig]:
     """The train steps of the schedule, in order."""
-    return (step for step in unrolled(config.train.schedule) if isinstance(step, TrainStep))
+    return (step for step in unrolled(config.train.schedule) if isinstance(step, TrainPhaseConfig))
 
 
 class TrainingStep:
     """One step of the optimiser as the trainer takes it: forward, all losses, backward, update."""
 
-    def __init__(self, config: Config, model: PrototypeNetwork, step: TrainStep) -> None:
+    def __init__(self, config: Config, model: PrototypeNetwork, step: TrainPhaseConfig) -> None:
         self.model, self.objective, self.step = model, Objective(config), step
         self.optimiser = make_optimiser(set_learning(model, step.learns), step)
         set_modes(model, step.learns)
 
-    def __call__(self, fetched: Fetched, labels: Tensor) -> float:
+    def __call__(self, fetched: FeatureBatch, labels: Tensor) -> float:
         """The loss of a batch that starts from the maps of any cut."""
         model = self.model
         evidence = model.evidence_from_pyramid(model.pyramid_from_maps(fetched.maps))

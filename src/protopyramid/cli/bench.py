@@ -41,7 +41,7 @@ def bench(
     from protopyramid.benchmarks.growth import FULL_GROWTH, QUICK_GROWTH
     from protopyramid.benchmarks.settings import FULL, QUICK
     from protopyramid.errors import UserError
-    from protopyramid.training.allocator import keep_freed_memory
+    from protopyramid.utils.allocator import keep_freed_memory
 
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: is a file; give a folder to write to")

@@ -8,7 +8,7 @@ import typer
 from protopyramid.cli.evaluate import new_table, terminal
 
 if TYPE_CHECKING:
-    from protopyramid.run import Run
+    from protopyramid.runs.run import Run
 
 
 def compare(
@@ -38,7 +38,7 @@ def compare(
     from protopyramid.evaluation.comparison import auroc_table, localisation_table
     from protopyramid.evaluation.comparison import compare as compare_runs
     from protopyramid.explain.saliency import METHODS
-    from protopyramid.run import load_run
+    from protopyramid.runs.run import load_run
 
     loaded = [load_run(path) for path in runs]
     with progress("compare") as update:
@@ -60,8 +60,8 @@ def _figures(
 ) -> list[Path]:
     """The paper's comparison figure and teaser, as far as the images are at hand."""
     from protopyramid.evaluation.comparison import same_images
-    from protopyramid.explain.comparison import write_comparison, write_teaser
-    from protopyramid.explain.drawing import COLOUR_MAP, JET
+    from protopyramid.figures.drawing import COLOUR_MAP, JET
+    from protopyramid.reports.comparison import write_comparison, write_teaser
 
     chosen = same_images(runs[0], digest, data, split)
     if chosen is None:

@@ -34,8 +34,8 @@ def crossval(
     """Cross-validate by patient: a run for every fold and seed, and their mean and spread."""
     from protopyramid.config import load_config
     from protopyramid.config.loading import parse_assignments
-    from protopyramid.training.crossval import cross_validate, summary_lines
-    from protopyramid.training.signals import Stopped
+    from protopyramid.studies.crossval import cross_validate, summary_lines
+    from protopyramid.utils.signals import Stopped
 
     config = load_config(preset, parse_assignments(set_ or []))
     try:

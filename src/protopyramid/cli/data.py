@@ -145,9 +145,9 @@ def negatives(
     pixels of the film; one row for each lesion. Given again, a command that was stopped goes on.
     """
     from protopyramid.cli.console import progress, say
-    from protopyramid.data.films import read_films
     from protopyramid.data.manifest import read_manifest
-    from protopyramid.data.negatives import Limits, render, write_negatives
+    from protopyramid.data.negatives.dataset import Limits, render, write_negatives
+    from protopyramid.data.negatives.sources import read_films
 
     table = read_films(films, lesion_free, patient)
     crops = None if lesions is None else read_manifest(lesions)

@@ -9,7 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
-    from protopyramid.run import Run
+    from protopyramid.runs.run import Run
 
 
 def demo(
@@ -22,7 +22,7 @@ def demo(
     """
     from protopyramid.cli.console import say
     from protopyramid.cli.evaluate import show, write_pages
-    from protopyramid.run import load_run
+    from protopyramid.runs.run import load_run
 
     started = time.monotonic()
     manifest = _phantoms(out / "phantoms", seed)

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
     from protopyramid.evaluation.split import EvaluatedSplit
-    from protopyramid.run import Run
+    from protopyramid.runs.run import Run
 
 LOG_WIDTH = 132
 
@@ -43,7 +43,8 @@ def evaluate(
     from protopyramid.cli.predict import compile_run
     from protopyramid.evaluation.evaluate import evaluate_run
     from protopyramid.evaluation.split import evaluated_split
-    from protopyramid.run import load_run
+    from protopyramid.runs import layout
+    from protopyramid.runs.run import load_run
 
     loaded = load_run(run)
     if compile:
@@ -51,7 +52,7 @@ def evaluate(
     with progress("evaluate") as update:
         result = evaluate_run(loaded, data, split, force, bootstrap, seed, update)
     show(result)
-    say(str(loaded.folder / f"evaluation/{split}.json"))
+    say(str(loaded.folder / layout.evaluation(split)))
     if flags or split == "test":
         chosen = evaluated_split(loaded, data, split, force)
         if flags:
@@ -62,7 +63,7 @@ def evaluate(
 
 def _flags(run: "Run", chosen: "EvaluatedSplit", seed: int) -> Path:
     """Count the images flagged as unlike the training data, show and write it."""
-    from protopyramid.evaluation.strange import flag_figures
+    from protopyramid.evaluation.ood_check import flag_figures
 
     found = flag_figures(run, chosen, seed)
     table = new_table("images", "n", "flagged")
@@ -78,9 +79,9 @@ def write_pages(
     run: "Run", result: Mapping[str, Any], samples: "list[Sample]", jet: bool = False
 ) -> Path:
     """The model card and the report of a run with its results on test; returns the report's path."""
-    from protopyramid.explain.drawing import COLOUR_MAP, JET
-    from protopyramid.explain.model_card import write_model_card
-    from protopyramid.explain.report import write_report
+    from protopyramid.figures.drawing import COLOUR_MAP, JET
+    from protopyramid.reports.model_card import write_model_card
+    from protopyramid.reports.report import write_report
 
     write_model_card(run, result)
     return write_report(run, result, samples, JET if jet else COLOUR_MAP)

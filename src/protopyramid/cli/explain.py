@@ -34,9 +34,9 @@ def explain(
 
     if out.exists() and not out.is_dir():
         raise UserError(f"{out}: is a file; give a folder to write to")
-    from protopyramid.explain.drawing import JET, check_colour_map
     from protopyramid.explain.explanation import explain_file
-    from protopyramid.run import load_run
+    from protopyramid.figures.drawing import JET, check_colour_map
+    from protopyramid.runs.run import load_run
 
     colours = JET if jet else check_colour_map(colour_map)
     chosen = _images(images, split)
@@ -80,11 +80,11 @@ def _images(paths: Sequence[Path], split: str | None) -> list[tuple[str, Path]]:
     if tables and len(paths) > 1:
         raise UserError(f"{tables[0]}: a manifest stands alone; give it without other images")
     if tables:
-        from protopyramid.evaluation.prediction import table_rows
+        from protopyramid.inference.prediction import table_rows
 
         return [(sample.name, sample.image) for sample in table_rows(tables[0], split)]
     if split is not None:
         raise UserError("--split: is for a manifest; leave it out for images")
-    from protopyramid.evaluation.prediction import expand_folders
+    from protopyramid.inference.prediction import expand_folders
 
     return [(path.name, path) for path in expand_folders(paths)]

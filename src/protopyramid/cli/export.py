@@ -28,7 +28,7 @@ def export(
     """
     from protopyramid.cli.console import say
     from protopyramid.export import export_run
-    from protopyramid.run import load_run
+    from protopyramid.runs.run import load_run
 
     loaded = load_run(run)
     done = export_run(loaded, "onnx" if format is Format.onnx else "torch-export", out)

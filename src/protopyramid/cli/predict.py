@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from protopyramid.run import Run
+    from protopyramid.runs.run import Run
 
 
 def predict(
@@ -34,15 +34,15 @@ def predict(
     manifest = _manifest(images)
     if split is not None and manifest is None:
         raise UserError("--split: is for a table of images; leave it out for images")
-    from protopyramid.evaluation.nearness import FALSE_FLAGS
-    from protopyramid.evaluation.prediction import (
+    from protopyramid.inference.ood import FALSE_FLAGS
+    from protopyramid.inference.prediction import (
         expand_folders,
         predict_files,
         predict_manifest,
         predictions_csv,
         write_csv,
     )
-    from protopyramid.run import load_run
+    from protopyramid.runs.run import load_run
 
     loaded = load_run(run)
     if compile:
@@ -72,7 +72,7 @@ def predict(
 
 def compile_run(run: "Run") -> None:
     """Compile a run's network, or say why it runs as it is."""
-    from protopyramid.model.inference import compile_network
+    from protopyramid.inference.batches import compile_network
 
     reason = compile_network(run.model, run.config.data.image_size)
     if reason is not None:

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from protopyramid.data.manifest import Sample
-    from protopyramid.explain.neighbours import Neighbour
-    from protopyramid.explain.pruning import Pruned
-    from protopyramid.run import Run
+    from protopyramid.prototypes.neighbours import Neighbour
+    from protopyramid.prototypes.pruning import Pruned
+    from protopyramid.runs.run import Run
 
 
 def prototypes(
@@ -44,8 +44,8 @@ def prototypes(
         raise UserError("--prune, --remove: choose one; --prune finds the prototypes itself")
     if out is not None and out.exists() and not out.is_dir():
         raise UserError(f"{out}: is a file; give a folder to write to")
-    from protopyramid.explain.cases import layer_of
-    from protopyramid.run import load_run
+    from protopyramid.prototypes.cases import layer_of
+    from protopyramid.runs.run import load_run
 
     loaded = load_run(run)
     layer_of(loaded.model)
@@ -73,9 +73,9 @@ def _show(run: "Run", data: Path | None, out: Path, count: int, jet: bool) -> No
     import warnings
 
     from protopyramid.cli.console import say
-    from protopyramid.evaluation.split import training_manifest
-    from protopyramid.explain.drawing import COLOUR_MAP, JET
-    from protopyramid.explain.gallery import write_gallery, write_nearest
+    from protopyramid.figures.drawing import COLOUR_MAP, JET
+    from protopyramid.reports.gallery import write_gallery, write_nearest
+    from protopyramid.runs.provenance import training_manifest
 
     say(str(write_gallery(run, out, JET if jet else COLOUR_MAP)))
     if data is None and training_manifest(run) is None:
@@ -98,10 +98,11 @@ def _samples(run: "Run", data: Path | None, split: str) -> "tuple[Sample, ...]":
     """The samples of a split, as training split them; () where it has none."""
     from protopyramid.data.manifest import read_manifest
     from protopyramid.errors import UserError
-    from protopyramid.evaluation.split import find_manifest, split_samples
+    from protopyramid.runs import layout
+    from protopyramid.runs.provenance import find_manifest, split_samples
 
     manifest = read_manifest(find_manifest(run, data), run.config.data.classes)
-    splits = run.folder.read_json("data.json").get("splits", {})
+    splits = run.folder.read_json(layout.DATA).get("splits", {})
     try:
         return split_samples(manifest, split, splits)
     except UserError:
@@ -112,7 +113,7 @@ def _nearest(
     run: "Run", samples: "Sequence[Sample]", count: int, split: str
 ) -> "list[list[Neighbour]]":
     from protopyramid.cli.console import progress
-    from protopyramid.explain.neighbours import nearest_images
+    from protopyramid.prototypes.neighbours import nearest_images
 
     with progress(f"nearest in {split}") as update:
         return nearest_images(run, samples, count, update)
@@ -123,8 +124,8 @@ def _prune(
 ) -> None:
     from protopyramid.cli.console import new_folder, say
     from protopyramid.errors import UserError
-    from protopyramid.explain.neighbours import misplaced
-    from protopyramid.explain.pruning import kept_prototypes, prune
+    from protopyramid.prototypes.neighbours import misplaced
+    from protopyramid.prototypes.pruning import kept_prototypes, prune
 
     train = _samples(run, data, "train")
     if not train:

@@ -32,8 +32,8 @@ def train(
     """Train a model on a manifest."""
     from protopyramid.config import load_config
     from protopyramid.config.loading import parse_assignments
+    from protopyramid.training.distributed import is_rank_zero
     from protopyramid.training.engine import train_run
-    from protopyramid.training.processes import is_first_process
 
     config = load_config(preset, parse_assignments(set_ or []))
     with stop_in_order(resume_command()):
@@ -47,17 +47,17 @@ def train(
             resume=resume,
             cache=cache,
         )
-    if is_first_process():
+    if is_rank_zero():
         complete(out)
         typer.echo(out)
 
 
 def complete(out: Path) -> None:
     """What a finished run holds beyond its training: limits for unlike images, and the model card."""
-    from protopyramid.evaluation.nearness import FILE, write_threshold
-    from protopyramid.explain.model_card import write_model_card
-    from protopyramid.explain.report import CARD
-    from protopyramid.run import load_run
+    from protopyramid.inference.ood import FILE, write_threshold
+    from protopyramid.reports.model_card import write_model_card
+    from protopyramid.reports.report import CARD
+    from protopyramid.runs.run import load_run
 
     run = load_run(out)
     if not (run.folder / FILE).is_file():
@@ -69,15 +69,15 @@ def complete(out: Path) -> None:
 @contextmanager
 def stop_in_order(command: str) -> Iterator[None]:
     """Within it, a training that a signal stops ends the command with the signal's exit code."""
-    from protopyramid.training.processes import ErrorElsewhere, is_first_process
-    from protopyramid.training.signals import Stopped
+    from protopyramid.training.distributed import ErrorElsewhere, is_rank_zero
+    from protopyramid.utils.signals import Stopped
 
     try:
         yield
     except ErrorElsewhere:
         raise typer.Exit(0) from None
     except Stopped as stopped:
-        if not is_first_process():
+        if not is_rank_zero():
             raise typer.Exit(0) from None
         typer.echo(f"{stopped}; everything is saved. Go on with: {command}", err=True)
         raise typer.Exit(stopped.code) from stopped

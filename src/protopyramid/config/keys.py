@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
 
-from protopyramid.config.schema import Config, RepeatStep, Section, TrainStep
+from protopyramid.config.schema import Config, RepeatConfig, Section, TrainPhaseConfig
 
 SCHEDULE = "train.schedule"
 
@@ -51,4 +51,7 @@ def _step_keys(key: str) -> list[str]:
     parent = key.rpartition(".")[0]
     if not parent.startswith(f"{SCHEDULE}."):
         return []
-    return [f"{parent}.{name}" for name in {**TrainStep.model_fields, **RepeatStep.model_fields}]
+    return [
+        f"{parent}.{name}"
+        for name in {**TrainPhaseConfig.model_fields, **RepeatConfig.model_fields}
+    ]

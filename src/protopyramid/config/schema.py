@@ -50,7 +50,7 @@ def _check_part(part: str) -> None:
         )
 
 
-def _check_table_names(fine: FineLoss, classes: list[str]) -> None:
+def _check_table_names(fine: FineLossConfig, classes: list[str]) -> None:
     """Refuse a class in a fine table that is neither configured nor one of the paper's."""
     known = {*classes, *MARGIN_CLASSES}
     for key, table in (("inside", fine.inside), ("outside", fine.outside)):
@@ -69,7 +69,7 @@ class Section(BaseModel):
     )
 
 
-class Negatives(Section):
+class NegativesConfig(Section):
     """How the negative class is drawn from its training images."""
 
     count: Count = Field(
@@ -81,7 +81,7 @@ class Negatives(Section):
     )
 
 
-class Dicom(Section):
+class DicomConfig(Section):
     """How the values of DICOM files become grey; other files have one reading only."""
 
     window: Literal["file", "percentile", "full"] = Field(
@@ -105,7 +105,7 @@ class Dicom(Section):
         return percentiles
 
 
-class Data(Section):
+class DataConfig(Section):
     """What the images are and how they reach the model."""
 
     classes: list[str] = Field(
@@ -146,8 +146,12 @@ class Data(Section):
         0.0,
         description="Least share of annotated images in each training batch, so that the fine loss has something to do.",
     )
-    negatives: Negatives = Field(Negatives(), description="How the negative class is drawn.")
-    dicom: Dicom = Field(Dicom(), description="How the values of DICOM files become grey.")
+    negatives: NegativesConfig = Field(
+        NegativesConfig(), description="How the negative class is drawn."
+    )
+    dicom: DicomConfig = Field(
+        DicomConfig(), description="How the values of DICOM files become grey."
+    )
     memory_budget: NonNegative = Field(
         2.0,
         description="Gigabytes of decoded images kept in memory; the rest is decoded each time.",
@@ -164,7 +168,7 @@ class Data(Section):
         return size
 
     @model_validator(mode="after")
-    def _class_names_make_sense(self) -> Data:
+    def _class_names_make_sense(self) -> DataConfig:
         if len(set(self.classes)) != len(self.classes):
             raise ValueError(f"classes has a name twice: {self.classes}")
         if any(not name.strip() for name in self.classes):
@@ -177,7 +181,7 @@ class Data(Section):
         return self
 
 
-class Augmentation(Section):
+class AugmentationConfig(Section):
     """Random changes of a training image, its mask and its lesion box together."""
 
     flip: bool = Field(
@@ -208,7 +212,7 @@ class Augmentation(Section):
         return zoom
 
 
-class Backbone(Section):
+class BackboneConfig(Section):
     """The convolutional network that the pyramid stands on."""
 
     name: str = Field(
@@ -231,7 +235,7 @@ class Backbone(Section):
     )
 
 
-class Neck(Section):
+class NeckConfig(Section):
     """What turns backbone maps into the vectors that prototypes are compared with."""
 
     kind: Literal["pyramid", "add-on", "none"] = Field(
@@ -259,7 +263,7 @@ class Neck(Section):
     )
 
 
-class Prototypes(Section):
+class PrototypesConfig(Section):
     """How many prototypes each class has on each level."""
 
     counts: dict[Level, Count] = Field(
@@ -278,7 +282,7 @@ class Prototypes(Section):
     )
 
 
-class Similarity(Section):
+class SimilarityConfig(Section):
     """How a patch is compared with a prototype."""
 
     kind: Literal["cosine", "log-l2"] = Field(
@@ -292,7 +296,7 @@ class Similarity(Section):
     relu: bool = Field(False, description="Cosine only: set negative similarities to zero.")
 
 
-class Pooling(Section):
+class PoolingConfig(Section):
     """How a similarity map becomes one score."""
 
     kind: Literal["focal", "topk", "max", "average"] = Field(
@@ -305,7 +309,7 @@ class Pooling(Section):
     )
 
 
-class Head(Section):
+class HeadConfig(Section):
     """The last layer: logits = W scores, no bias."""
 
     own: float = Field(
@@ -317,24 +321,28 @@ class Head(Section):
     scale: Positive = Field(1.0, description="Scale of the scores, folded into the first weights.")
 
 
-class Model(Section):
+class ModelConfig(Section):
     """The network."""
 
-    backbone: Backbone = Field(Backbone(), description="The convolutional network.")
-    neck: Neck = Field(Neck(), description="What follows the backbone.")
-    prototypes: Prototypes = Field(Prototypes(), description="How many prototypes, and where.")
-    similarity: Similarity = Field(
-        Similarity(), description="How patches and prototypes are compared."
+    backbone: BackboneConfig = Field(BackboneConfig(), description="The convolutional network.")
+    neck: NeckConfig = Field(NeckConfig(), description="What follows the backbone.")
+    prototypes: PrototypesConfig = Field(
+        PrototypesConfig(), description="How many prototypes, and where."
     )
-    pooling: Pooling = Field(Pooling(), description="How a similarity map becomes a score.")
-    head: Head = Field(Head(), description="The last layer.")
+    similarity: SimilarityConfig = Field(
+        SimilarityConfig(), description="How patches and prototypes are compared."
+    )
+    pooling: PoolingConfig = Field(
+        PoolingConfig(), description="How a similarity map becomes a score."
+    )
+    head: HeadConfig = Field(HeadConfig(), description="The last layer.")
     looks: Literal[1, 4, 8] = Field(
         1,
         description="Looks at an image for a prediction: as it is (paper), 4 with flips, 8 with quarter turns as well; scores are averaged. Training takes one.",
     )
 
 
-class FineLoss(Section):
+class FineLossConfig(Section):
     """The fine-annotation loss."""
 
     weight: NonNegative = Field(
@@ -370,7 +378,7 @@ class FineLoss(Section):
     )
 
     @model_validator(mode="after")
-    def _share_is_of_single_maps(self) -> FineLoss:
+    def _share_is_of_single_maps(self) -> FineLossConfig:
         if self.share and self.kind == "grouped":
             raise ValueError(
                 'share needs kind "class-pair": the norms of kind "grouped" are of several maps at once'
@@ -378,7 +386,7 @@ class FineLoss(Section):
         return self
 
 
-class Loss(Section):
+class LossConfig(Section):
     """The objective: cross entropy + weighted terms."""
 
     cross_entropy: NonNegative = Field(1.0, description="Weight of the cross entropy.")
@@ -413,10 +421,10 @@ class Loss(Section):
     contrast_margin: Annotated[float, Field(gt=0, le=2)] = Field(
         0.5, description="Margin of the contrast loss, in units of similarity."
     )
-    fine: FineLoss = Field(FineLoss(), description="The fine-annotation loss.")
+    fine: FineLossConfig = Field(FineLossConfig(), description="The fine-annotation loss.")
 
 
-class HeadFit(Section):
+class HeadFitConfig(Section):
     """The convex problem that is solved for the head after each projection."""
 
     l1: NonNegative = Field(
@@ -433,7 +441,7 @@ class HeadFit(Section):
     balance: bool = Field(True, description="Weigh the classes equally.")
 
 
-class Projection(Section):
+class ProjectionConfig(Section):
     """How a prototype becomes its nearest training patch."""
 
     source: Literal["class", "any"] = Field(
@@ -453,7 +461,7 @@ class Projection(Section):
     )
 
 
-class TrainStep(Section):
+class TrainPhaseConfig(Section):
     """A step of the schedule that trains some parts for some epochs."""
 
     step: Literal["train"] = Field("train", description="Kind of the step.")
@@ -514,19 +522,19 @@ class TrainStep(Section):
         return rates
 
 
-class ProjectStep(Section):
+class ProjectPhaseConfig(Section):
     """A step that projects every prototype onto its nearest training patch."""
 
     step: Literal["project"] = Field("project", description="Kind of the step.")
 
 
-class FitHeadStep(Section):
+class FitHeadPhaseConfig(Section):
     """A step that solves for the head with everything else fixed."""
 
     step: Literal["fit-head"] = Field("fit-head", description="Kind of the step.")
 
 
-class RepeatStep(Section):
+class RepeatConfig(Section):
     """A step that runs other steps several times."""
 
     step: Literal["repeat"] = Field("repeat", description="Kind of the step.")
@@ -534,12 +542,17 @@ class RepeatStep(Section):
     steps: list[SimpleStep] = Field(min_length=1, description="What is repeated.")
 
 
-SimpleStep = Annotated[TrainStep | ProjectStep | FitHeadStep, Field(discriminator="step")]
-Step = Annotated[TrainStep | ProjectStep | FitHeadStep | RepeatStep, Field(discriminator="step")]
-RepeatStep.model_rebuild()
+SimpleStep = Annotated[
+    TrainPhaseConfig | ProjectPhaseConfig | FitHeadPhaseConfig, Field(discriminator="step")
+]
+Step = Annotated[
+    TrainPhaseConfig | ProjectPhaseConfig | FitHeadPhaseConfig | RepeatConfig,
+    Field(discriminator="step"),
+]
+RepeatConfig.model_rebuild()
 
 
-class Cache(Section):
+class CacheConfig(Section):
     """Maps of the frozen part of the backbone, computed once."""
 
     enabled: bool = Field(
@@ -555,7 +568,7 @@ class Cache(Section):
     )
 
 
-class Train(Section):
+class TrainConfig(Section):
     """The engine."""
 
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
@@ -582,18 +595,18 @@ class Train(Section):
         1,
         description="Epochs between two measurements on the validation split; the last one of a step, and all of a model without prototypes, are measured anyway.",
     )
-    cache: Cache = Field(Cache(), description="Cached maps of the frozen part.")
+    cache: CacheConfig = Field(CacheConfig(), description="Cached maps of the frozen part.")
     schedule: list[Step] = Field(
         [
-            TrainStep(
+            TrainPhaseConfig(
                 name="A", epochs=5, learning_rates={"neck": 3e-3, "prototypes": 3e-3, "head": 1e-3}
             ),
-            ProjectStep(),
-            FitHeadStep(),
-            RepeatStep(
+            ProjectPhaseConfig(),
+            FitHeadPhaseConfig(),
+            RepeatConfig(
                 times=3,
                 steps=[
-                    TrainStep(
+                    TrainPhaseConfig(
                         name="C",
                         learns=["backbone", "neck", "prototypes", "head"],
                         epochs=5,
@@ -604,8 +617,8 @@ class Train(Section):
                             "head": 1e-3,
                         },
                     ),
-                    ProjectStep(),
-                    FitHeadStep(),
+                    ProjectPhaseConfig(),
+                    FitHeadPhaseConfig(),
                 ],
             ),
         ],
@@ -618,15 +631,15 @@ class Config(Section):
     """A complete configuration: data, augmentation, model, loss and training."""
 
     system: str = Field("fpn-iaia-bl", description="Name of the system, for tables and figures.")
-    data: Data = Field(Data(), description="Images and classes.")
-    augmentation: Augmentation = Field(
-        Augmentation(), description="Random changes of training images."
+    data: DataConfig = Field(DataConfig(), description="Images and classes.")
+    augmentation: AugmentationConfig = Field(
+        AugmentationConfig(), description="Random changes of training images."
     )
-    model: Model = Field(Model(), description="The network.")
-    loss: Loss = Field(Loss(), description="The objective.")
-    projection: Projection = Field(Projection(), description="Prototype projection.")
-    head_fit: HeadFit = Field(HeadFit(), description="The fit of the head.")
-    train: Train = Field(Train(), description="Schedule and engine.")
+    model: ModelConfig = Field(ModelConfig(), description="The network.")
+    loss: LossConfig = Field(LossConfig(), description="The objective.")
+    projection: ProjectionConfig = Field(ProjectionConfig(), description="Prototype projection.")
+    head_fit: HeadFitConfig = Field(HeadFitConfig(), description="The fit of the head.")
+    train: TrainConfig = Field(TrainConfig(), description="Schedule and engine.")
 
     @model_validator(mode="after")
     def _prototypes_fit_classes_and_neck(self) -> Config:
@@ -674,10 +687,12 @@ def prototype_counts(config: Config) -> dict[str, dict[int, int]]:
     return counts
 
 
-def unrolled(schedule: list[Step]) -> Iterator[TrainStep | ProjectStep | FitHeadStep]:
+def unrolled(
+    schedule: list[Step],
+) -> Iterator[TrainPhaseConfig | ProjectPhaseConfig | FitHeadPhaseConfig]:
     """The steps of a schedule one after the other, repeats written out."""
     for step in schedule:
-        if isinstance(step, RepeatStep):
+        if isinstance(step, RepeatConfig):
             for _ in range(step.times):
                 yield from step.steps
         else:
@@ -690,6 +705,6 @@ def pool_size(k: int | float | Mapping[int, int | float], level: int, cells: int
     >>> pool_size(9, 5, 196), pool_size(0.05, 2, 3136), pool_size({2: 20}, 5, 196)
     (9, 157, 9)
     """
-    chosen = k.get(level, Pooling.model_fields["k"].default) if isinstance(k, Mapping) else k
+    chosen = k.get(level, PoolingConfig.model_fields["k"].default) if isinstance(k, Mapping) else k
     wanted = chosen if isinstance(chosen, int) else round(chosen * cells)
     return max(1, min(int(wanted), cells))

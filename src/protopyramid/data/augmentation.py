@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from protopyramid.config.schema import Augmentation
+from protopyramid.config.schema import AugmentationConfig
 
 Key = tuple[int, int, int]
 Draws = NDArray[np.float64]
@@ -25,7 +25,7 @@ FLIP_X, FLIP_Y, TURN, ROTATION, ZOOM, BRIGHTNESS, CONTRAST, SHIFT_X, SHIFT_Y = r
 
 
 def augment(
-    images: torch.Tensor, masks: torch.Tensor, keys: Sequence[Key], settings: Augmentation
+    images: torch.Tensor, masks: torch.Tensor, keys: Sequence[Key], settings: AugmentationConfig
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Augment images (B, C, S, S) in [0, 1] and their masks (B, S, S) uint8.
 
@@ -47,7 +47,9 @@ def augment(
     return _brighten(planes[:, :-1], draws, settings).contiguous(), masks
 
 
-def _flip_and_turn(planes: torch.Tensor, draws: Draws, settings: Augmentation) -> torch.Tensor:
+def _flip_and_turn(
+    planes: torch.Tensor, draws: Draws, settings: AugmentationConfig
+) -> torch.Tensor:
     """Mirror and turn rows (B, C, S, S) by moving pixels, one step for all rows with the same move."""
     flips_x = (draws[:, FLIP_X] < 0.5) & settings.flip
     flips_y = (draws[:, FLIP_Y] < 0.5) & settings.flip
@@ -70,7 +72,7 @@ def _flip_and_turn(planes: torch.Tensor, draws: Draws, settings: Augmentation) -
     return moved
 
 
-def _shift(planes: torch.Tensor, draws: Draws, settings: Augmentation) -> torch.Tensor:
+def _shift(planes: torch.Tensor, draws: Draws, settings: AugmentationConfig) -> torch.Tensor:
     """Move rows (B, C, S, S) by whole pixels, reflecting at the edges."""
     size = planes.shape[-1]
     most = int(settings.shift * size)
@@ -85,7 +87,7 @@ def _shift(planes: torch.Tensor, draws: Draws, settings: Augmentation) -> torch.
     return torch.stack(windows)
 
 
-def _warp(planes: torch.Tensor, draws: Draws, settings: Augmentation) -> torch.Tensor:
+def _warp(planes: torch.Tensor, draws: Draws, settings: AugmentationConfig) -> torch.Tensor:
     """Rotate and magnify rows (B, C, S, S) about their centre, reflecting at the edges."""
     smallest, largest = settings.zoom
     if settings.rotation == 0 and smallest == largest == 1:
@@ -108,7 +110,7 @@ def _warp(planes: torch.Tensor, draws: Draws, settings: Augmentation) -> torch.T
     return warped
 
 
-def _brighten(images: torch.Tensor, draws: Draws, settings: Augmentation) -> torch.Tensor:
+def _brighten(images: torch.Tensor, draws: Draws, settings: AugmentationConfig) -> torch.Tensor:
     """Change the contrast of rows (B, C, S, S) about their mean, then their brightness."""
     if settings.brightness == settings.contrast == 0:
         return images.clamp(0, 1)

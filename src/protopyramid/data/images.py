@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
-from protopyramid.config.schema import Data, Dicom
-from protopyramid.data.decoding import READERS, decode, read_image, read_marks
+from protopyramid.config.schema import DataConfig, DicomConfig
+from protopyramid.data.io.decoding import READERS, decode, read_image, read_marks
 from protopyramid.data.manifest import Box, Sample
 from protopyramid.errors import UserError
 
@@ -44,7 +44,9 @@ Mask = NDArray[np.bool_]
 LEVELS = (
     65535  # prepared images lie on this many steps from 0 to 1, so that 16 bits keep them exactly
 )
-AS_STORED = Dicom(window="full", flip="none")  # what a DICOM file holds, whatever the settings
+AS_STORED = DicomConfig(
+    window="full", flip="none"
+)  # what a DICOM file holds, whatever the settings
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def prepare(image: Array, mask: Mask | None, box: Box | None, size: int, fit: st
     return Prepared(levels / LEVELS, None if mask is None else _fit_mask(mask, size, fit), moved)
 
 
-def prepare_sample(sample: Sample, data: Data) -> Prepared:
+def prepare_sample(sample: Sample, data: DataConfig) -> Prepared:
     """The image of a sample at the size of the model's input, with its annotation.
 
     The annotation is the mask file, else the ellipse in the lesion box, else none; a sample of the
@@ -201,7 +203,7 @@ def _fit_mask(mask: Mask, size: int, fit: str) -> torch.Tensor:
     return (coverage >= least).to(torch.uint8)
 
 
-def normalise(images: torch.Tensor, data: Data) -> torch.Tensor:
+def normalise(images: torch.Tensor, data: DataConfig) -> torch.Tensor:
     """Images (B, C, S, S) in [0, 1], C 1 or 3, as the network takes them: (B, 3, S, S).
 
     The one normalisation of training, projection and prediction; grey is repeated.
@@ -211,7 +213,7 @@ def normalise(images: torch.Tensor, data: Data) -> torch.Tensor:
     return (images - _channels(data.mean, images)) / _channels(data.std, images)
 
 
-def denormalise(images: torch.Tensor, data: Data) -> torch.Tensor:
+def denormalise(images: torch.Tensor, data: DataConfig) -> torch.Tensor:
     """Back from normalised images (B, 3, S, S) to [0, 1], for pictures."""
     return (images * _channels(data.std, images) + _channels(data.mean, images)).clamp(0, 1)
 

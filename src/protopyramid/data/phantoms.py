@@ -20,7 +20,6 @@ Example:
 
 import csv
 import io
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -28,9 +27,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 
+from protopyramid.data.io.encoding import png_bytes
 from protopyramid.errors import UserError
+from protopyramid.utils.files import write_bytes, write_text
 
 MARGINS = ("circumscribed", "indistinct", "spiculated")
 NEGATIVE = "negative"
@@ -482,8 +482,9 @@ def _write_patch(job: _Job) -> dict[str, str]:
     """Draw a patch, write its image and mask, and give its row of the manifest."""
     phantom = make_phantom(job.label, job.seed, job.patient, job.patch, job.size)
     name = f"patient{job.patient:04d}-{job.patch}.png"
-    Image.fromarray(phantom.image).save(job.folder / "images" / name)
-    Image.fromarray(phantom.mask.astype(np.uint8) * 255).save(job.folder / "masks" / name)
+    write_bytes(job.folder / "images" / name, png_bytes(phantom.image))
+    mask = phantom.mask.astype(np.uint8) * 255
+    write_bytes(job.folder / "masks" / name, png_bytes(mask))
     box = ("",) * 4 if phantom.box is None else tuple(f"{edge:g}" for edge in phantom.box)
     values = (f"images/{name}", job.label, job.split, f"masks/{name}", f"patient{job.patient:04d}")
     return dict(zip(COLUMNS, (*values, *box), strict=True))
@@ -510,12 +511,8 @@ def _draw_splits(seed: int, patients: int, shares: tuple[float, float, float]) -
 
 
 def _write_manifest(path: Path, rows: Iterable[dict[str, str]]) -> Path:
-    """Write the table in one step: a reader sees all of it or none."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    temporary = path.with_suffix(".csv.part")
-    temporary.write_text(text.getvalue(), encoding="utf-8")
-    os.replace(temporary, path)
-    return path
+    return write_text(path, text.getvalue())

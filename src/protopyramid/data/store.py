@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protopyramid.config.schema import Data
+from protopyramid.config.schema import DataConfig
 from protopyramid.data.images import LEVELS, Prepared, prepare_sample
 from protopyramid.data.manifest import Box, Sample
 
@@ -53,7 +53,7 @@ class ImageStore:
     each time. What `load` gives does not depend on the budget, on threads or on `prefetch`.
     """
 
-    def __init__(self, samples: Sequence[Sample], data: Data) -> None:
+    def __init__(self, samples: Sequence[Sample], data: DataConfig) -> None:
         self.samples = tuple(samples)
         self.data = data
         self._budget = data.memory_budget * GIGABYTE

@@ -24,7 +24,6 @@ from torch import Tensor
 
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
-from protopyramid.evaluation import metrics
 from protopyramid.evaluation.evaluate import (
     RESAMPLES,
     Progress,
@@ -34,14 +33,16 @@ from protopyramid.evaluation.evaluate import (
     model_digest,
     rows_digest,
 )
-from protopyramid.evaluation.localisation import Places, places
 from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
-from protopyramid.model.inference import device_of, model_input
+from protopyramid.inference.batches import device_of, model_input
+from protopyramid.metrics import classification as metrics
+from protopyramid.metrics.localisation import Places, places
 from protopyramid.model.network import PrototypeNetwork
-from protopyramid.run import RunFolder
+from protopyramid.runs import layout
+from protopyramid.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from protopyramid.run import Run
+    from protopyramid.runs.run import Run
 
 
 Array = NDArray[np.float64]
@@ -203,9 +204,9 @@ def stored_evaluation(
     With a manifest given it is always made anew.
     """
     folder, figures = run.folder, None
-    here = [folder / f"evaluation/{split}.{kind}" for kind in ("json", "csv")]
+    here = [folder / layout.evaluation(split, kind) for kind in ("json", "csv")]
     if manifest_path is None and all(path.is_file() for path in here):
-        stored = folder.read_json(f"evaluation/{split}.json")
+        stored = folder.read_json(layout.evaluation(split))
         if stored.get("model") == model_digest(run):
             figures = stored
     if figures is None:

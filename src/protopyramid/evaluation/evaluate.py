@@ -18,10 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from protopyramid.data.store import ImageStore, Loaded
-from protopyramid.evaluation import metrics, plots
-from protopyramid.evaluation.elimination import elimination
-from protopyramid.evaluation.health import prototype_health, source_peaks
-from protopyramid.evaluation.localisation import (
+from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split, lesions, patients
+from protopyramid.figures import evaluation_plots as plots
+from protopyramid.inference.batches import evidence_batches
+from protopyramid.inference.ood import Numbers, fit_limits, numbers_of, write_limits
+from protopyramid.metrics import classification as metrics
+from protopyramid.metrics.elimination import elimination
+from protopyramid.metrics.localisation import (
     Localisation,
     LocalisationPass,
     box_masks,
@@ -29,12 +32,11 @@ from protopyramid.evaluation.localisation import (
     per_image,
     summarise,
 )
-from protopyramid.evaluation.nearness import Numbers, fit_limits, numbers_of, write_limits
-from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split, lesions, patients
-from protopyramid.model.inference import evidence_batches
+from protopyramid.prototypes.health import prototype_health, source_peaks
+from protopyramid.runs import layout
 
 if TYPE_CHECKING:
-    from protopyramid.run import Run
+    from protopyramid.runs.run import Run
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -73,15 +75,15 @@ def evaluate_run(
     result = figures(run, chosen, labels, found, bootstrap, seed)
     probabilities = metrics.softmax(found.logits.numpy())
     run.folder.write_text(
-        f"evaluation/{split}.csv", rows_csv(run, chosen, probabilities, found.localisation)
+        layout.evaluation(split, "csv"), rows_csv(run, chosen, probabilities, found.localisation)
     )
     if pictures:
         for name, picture in plots.draw_all(result, probabilities, labels).items():
-            run.folder.write_bytes(f"evaluation/{split}-{name}.png", picture)
+            run.folder.write_bytes(layout.plot(split, name), picture)
     if split == "validation":
         write_limits(run.folder, fit_limits(found.numbers, patients(chosen.samples)))
     # The figures last: where they are, all else is.
-    run.folder.write_json(f"evaluation/{split}.json", result)
+    run.folder.write_json(layout.evaluation(split), result)
     for text in result["warnings"]:
         warnings.warn(text, stacklevel=2)
     return result
@@ -265,7 +267,7 @@ def _cell(value: float) -> str:
 
 def model_digest(run: Run) -> str:
     """Hash of the saved model and how it looks, by which an evaluation of another is recognised."""
-    content = (run.folder / "model.safetensors").read_bytes()
+    content = (run.folder / layout.MODEL).read_bytes()
     looks = run.config.model.looks
     return hashlib.sha256(content + (f"{looks} looks".encode() if looks > 1 else b"")).hexdigest()
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from protopyramid.data.images import file_hash
-from protopyramid.data.manifest import SPLITS, Manifest, Sample, read_manifest
+from protopyramid.data.manifest import Manifest, Sample, read_manifest
 from protopyramid.errors import UserError
+from protopyramid.runs import layout
+from protopyramid.runs.provenance import find_manifest, split_samples
 
 if TYPE_CHECKING:
-    from protopyramid.run import Run
+    from protopyramid.runs.run import Run
 
 WORKERS = 4
 LESION_COLUMNS = ("lesion_id", "lesion")
@@ -32,36 +34,13 @@ class EvaluatedSplit:
     warnings: tuple[str, ...]
 
 
-def training_manifest(run: Run) -> Path | None:
-    """The manifest that the run was trained on, as far as it is still there."""
-    remembered = run.folder.read_json("data.json").get("manifest_path")
-    if not remembered:
-        return None
-    path = Path(run.folder.path, remembered)  # relative to the run; an absolute path stays itself
-    return path.resolve() if path.is_file() else None
-
-
-def find_manifest(run: Run, given: str | Path | None) -> Path:
-    """The manifest to evaluate on: the one given, else the one of training."""
-    if given is not None:
-        return Path(given)
-    path = training_manifest(run)
-    if path is None:
-        named = run.folder.read_json("data.json").get("manifest", "its manifest")
-        raise UserError(
-            f"{run.folder.path}: {named}, on which it was trained, is gone; "
-            "say which manifest to use with --data MANIFEST"
-        )
-    return path
-
-
 def evaluated_split(
     run: Run, given: str | Path | None, split: str, force: bool = False
 ) -> EvaluatedSplit:
     """The rows of a split; refused when the run has trained on any of them, unless forced."""
     path = find_manifest(run, given)
     manifest = read_manifest(path)
-    splits = run.folder.read_json("data.json").get("splits", {})
+    splits = run.folder.read_json(layout.DATA).get("splits", {})
     samples = split_samples(manifest, split, splits)
     _check_labels(path, samples, run.config.data.classes)
     hashes = hash_images(samples)
@@ -81,30 +60,6 @@ def evaluated_split(
         bool(leaks),
         tuple(_patient_warnings(manifest, samples, splits, split)),
     )
-
-
-def split_samples(
-    manifest: Manifest, split: str, splits: Mapping[str, Mapping[str, str]]
-) -> tuple[Sample, ...]:
-    """The samples of a split, where validation may be a part of train that training held out.
-
-    splits: {split: {name: content hash}} of data.json.
-    """
-    if split not in SPLITS:
-        raise UserError(f'no split "{split}"; the splits are {", ".join(SPLITS)}')
-    rows = manifest.split(split)
-    if not manifest.split("validation"):
-        held_out = splits.get("validation", {})
-        if split == "validation":
-            rows = tuple(each for each in manifest.split("train") if each.name in held_out)
-        elif split == "train":
-            rows = tuple(each for each in rows if each.name not in held_out)
-    if not rows:
-        found = ", ".join(dict.fromkeys(sample.split for sample in manifest.samples))
-        raise UserError(
-            f"{manifest.path}: no row has split {split}, only {found}; choose one with --split"
-        )
-    return rows
 
 
 def hash_images(samples: Sequence[Sample]) -> list[str]:

@@ -26,18 +26,19 @@ from torch import Tensor
 
 from protopyramid.data.images import prepare, read_image
 from protopyramid.errors import UserError
-from protopyramid.evaluation.nearness import limits_for, numbers_of
-from protopyramid.explain.cases import (
+from protopyramid.inference.batches import device_of, model_input
+from protopyramid.inference.ood import limits_for, numbers_of
+from protopyramid.model.activation import activation_maps, region_box, strongest_region
+from protopyramid.model.network import Evidence
+from protopyramid.prototypes.cases import (
     Picture,
     layer_of,
     prototype_map,
     to_picture,
     upsampled,
 )
-from protopyramid.model.activation import activation_maps, region_box, strongest_region
-from protopyramid.model.inference import device_of, model_input
-from protopyramid.model.network import Evidence
-from protopyramid.run import Run, RunFolder
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,15 +126,15 @@ class Explanation:
 
         `mask` (S, S), the annotation of the image, is outlined where it is given.
         """
-        from protopyramid.explain.drawing import check_colour_map
-        from protopyramid.explain.views import black_box_view, case_view
+        from protopyramid.explain.figure_data import black_box_view, case_view
+        from protopyramid.figures.drawing import check_colour_map
 
         check_colour_map(colour_map)
         if not self.prototypes:
-            from protopyramid.explain.figures import black_box_figure
+            from protopyramid.figures.layouts import black_box_figure
 
             return black_box_figure(black_box_view(self, mask), colour_map)
-        from protopyramid.explain.case_figure import case_figure
+        from protopyramid.figures.case_figure import case_figure
 
         return case_figure(case_view(self, top, mask), colour_map)
 
@@ -145,7 +146,7 @@ class Explanation:
         self, paths: Sequence[str | Path], top: int = TOP, colour_map: str = COLOUR_MAP
     ) -> list[Path]:
         """Write several files; the figure is drawn once."""
-        from protopyramid.explain.drawing import SUFFIXES, save_figure
+        from protopyramid.figures.drawing import SUFFIXES, save_figure
 
         figure = None
         written = [Path(path) for path in paths]
@@ -163,7 +164,7 @@ class Explanation:
         return written
 
     def _repr_png_(self) -> bytes:
-        from protopyramid.explain.drawing import figure_bytes
+        from protopyramid.figures.drawing import figure_bytes
 
         return figure_bytes(self.figure(), dpi=80)
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from protopyramid.data.manifest import Sample
 from protopyramid.data.store import ImageStore
-from protopyramid.explain.cases import prototype_map
+from protopyramid.inference.batches import EvidenceBatch, evidence_batches
 from protopyramid.model.activation import activation_maps, strongest_region
-from protopyramid.model.inference import Seen, evidence_batches
-from protopyramid.run import Run
+from protopyramid.prototypes.cases import prototype_map
+from protopyramid.runs.run import Run
 
 LOOKED_AT = 3  # prototypes whose regions are compared with the annotation
 MOST_IMAGES = 200
@@ -60,7 +60,7 @@ def best_and_worst(ranked: Sequence[Ranked], count: int) -> tuple[list[Ranked], 
     return best, worst[::-1]
 
 
-def _rank_batch(run: Run, samples: Sequence[Sample], seen: Seen) -> list[Ranked]:
+def _rank_batch(run: Run, samples: Sequence[Sample], seen: EvidenceBatch) -> list[Ranked]:
     classes = run.config.data.classes
     logits = seen.evidence.logits.double().cpu()
     found = []
@@ -75,7 +75,7 @@ def _rank_batch(run: Run, samples: Sequence[Sample], seen: Seen) -> list[Ranked]
     return found
 
 
-def _inside(run: Run, seen: Seen, row: int, number: int, mask: Tensor) -> float:
+def _inside(run: Run, seen: EvidenceBatch, row: int, number: int, mask: Tensor) -> float:
     """Share of the strongest prototypes' regions inside the annotation."""
     weights = run.model.head.weight.detach()[number]
     contributions = weights * seen.evidence.scores[row]

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from protopyramid.config.schema import Backbone as BackboneConfig
+from protopyramid.config.schema import BackboneConfig
 from protopyramid.errors import UserError
 
 # VGG-16, configuration D: output channels of the convolutions of each block; a max-pool ends each block

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from protopyramid.config.schema import Head as HeadConfig
+from protopyramid.config.schema import HeadConfig
 
 
 def first_weights(classes: Tensor, number_of_classes: int, config: HeadConfig) -> Tensor:

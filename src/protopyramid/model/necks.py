@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protopyramid.config.schema import Neck as NeckConfig
+from protopyramid.config.schema import NeckConfig
 
 COARSEST = 5
 Padding = Literal["zeros", "replicate"]

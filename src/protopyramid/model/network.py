@@ -20,9 +20,9 @@ from protopyramid.config.schema import SIZE_MULTIPLE, Config, prototype_counts
 from protopyramid.errors import UserError
 from protopyramid.model.backbones import IMAGE, build_backbone
 from protopyramid.model.head import build_head
-from protopyramid.model.looks import looks
 from protopyramid.model.necks import COARSEST, build_neck
 from protopyramid.model.prototypes import PrototypeLayer
+from protopyramid.model.tta import looks
 
 
 class Evidence(NamedTuple):

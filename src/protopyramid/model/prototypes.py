@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from protopyramid.config.schema import Pooling, Similarity, pool_size
+from protopyramid.config.schema import PoolingConfig, SimilarityConfig, pool_size
 from protopyramid.model.pooling import pool, top_mean
 from protopyramid.model.similarity import cosine_maps, l2_maps, log_similarity
 
@@ -26,8 +26,8 @@ class PrototypeLayer(nn.Module):
         self,
         counts: Mapping[int, Mapping[int, int]],
         dim: int,
-        similarity: Similarity,
-        pooling: Pooling,
+        similarity: SimilarityConfig,
+        pooling: PoolingConfig,
     ) -> None:
         """`counts`: {class number: {level: number of prototypes}}."""
         super().__init__()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -17,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from protopyramid.errors import UserError
+from protopyramid.utils.files import replacing
 
 PREFIXES = ("module.", "backbone.", "model.", "encoder.")
 
@@ -84,26 +83,25 @@ def fetch_published(source: Published = VGG16_IMAGENET, folder: Path | None = No
     target = folder / source.url.rsplit("/", 1)[-1]
     if target.is_file() and _digest(target).startswith(source.digest):
         return target
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=folder, prefix=target.name + ".")
-    partial = Path(name)
+    with replacing(target) as out:
+        _download(source, out)
+    return target
+
+
+def _download(source: Published, out: BinaryIO) -> None:
+    digest = hashlib.sha256()
     try:
-        with os.fdopen(handle, "wb") as out, urllib.request.urlopen(source.url) as response:
+        with urllib.request.urlopen(source.url) as response:
             while chunk := response.read(1 << 20):
+                digest.update(chunk)
                 out.write(chunk)
-        if not _digest(partial).startswith(source.digest):
-            raise UserError(
-                f"{source.url}: the download is damaged (its SHA-256 differs); try again"
-            )
-        os.replace(partial, target)
     except OSError as error:
         raise UserError(
             f"{source.url}: cannot be downloaded ({_first_line(error)}); "
             "set model.backbone.weights to a local file"
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
-    return target
+    if not digest.hexdigest().startswith(source.digest):
+        raise UserError(f"{source.url}: the download is damaged (its SHA-256 differs); try again")
 
 
 def start_backbone(backbone: nn.Module, weights: str) -> LoadReport | None:

@@ -14,15 +14,17 @@ from protopyramid.data.manifest import Manifest, manifest_text, read_manifest, w
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import evaluate_run, model_digest
-from protopyramid.run import Run, RunFolder, load_run
-from protopyramid.studies.control import control_auroc, write_control
-from protopyramid.studies.moved import moved_precision, write_moved
+from protopyramid.runs import layout
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import Run, load_run
+from protopyramid.studies.occlusion_control import control_auroc, write_control
 from protopyramid.studies.plan import Study, Variant, variant_config
+from protopyramid.studies.shift_test import moved_precision, write_moved
 from protopyramid.training.engine import train_run
 
 PHANTOMS, CONTROL, MOVED, CACHE = "phantoms", "control", "moved", "cache"
-MODEL = "model.safetensors"
-EVALUATION = "evaluation/test.json"
+MODEL = layout.MODEL
+EVALUATION = layout.evaluation("test")
 CONTROL_FIGURE, MOVED_FIGURES = "evaluation/control.json", "evaluation/moved.json"
 SPLIT_SEED = 0
 
@@ -120,7 +122,7 @@ def take_run(source: Run, target: RunFolder, config: Config) -> None:
         return
     target.begin(config)
     pictures = sorted((source.folder / "prototypes").glob("*.png"))
-    for file in [source.folder / "data.json", source.folder / "prototypes.json", *pictures]:
+    for file in [source.folder / layout.DATA, source.folder / layout.PROTOTYPES, *pictures]:
         target.write_bytes(file.relative_to(source.folder.path).as_posix(), file.read_bytes())
     target.write_bytes(MODEL, model)  # last: now it is a run
 

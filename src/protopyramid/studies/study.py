@@ -12,7 +12,6 @@ from typing import Any
 
 from protopyramid.config.loading import parse_assignments
 from protopyramid.errors import UserError
-from protopyramid.evaluation import metrics
 from protopyramid.evaluation.comparison import (
     Comparison,
     compare,
@@ -21,7 +20,9 @@ from protopyramid.evaluation.comparison import (
 )
 from protopyramid.evaluation.evaluate import RESAMPLES
 from protopyramid.explain.saliency import METHODS
-from protopyramid.run import RunFolder, load_run
+from protopyramid.metrics import classification as metrics
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import load_run
 from protopyramid.studies.job import CACHE, Job, figures, prepare_data
 from protopyramid.studies.plan import Study, read_study
 from protopyramid.studies.pool import Key, Task, python, run_tasks

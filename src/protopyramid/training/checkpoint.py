@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from protopyramid.errors import UserError
-from protopyramid.run import RunFolder
+from protopyramid.runs import layout
+from protopyramid.runs.folder import RunFolder
 
-FOLDER = "checkpoint"
+FOLDER = layout.CHECKPOINT
 BEST = f"{FOLDER}/best.safetensors"
 KEPT = 2
 

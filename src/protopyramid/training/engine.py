@@ -10,12 +10,13 @@ from protopyramid.config import load_config
 from protopyramid.config.schema import Config
 from protopyramid.data.manifest import Manifest
 from protopyramid.errors import UserError
-from protopyramid.run import RunFolder
-from protopyramid.training.allocator import keep_freed_memory
+from protopyramid.runs import layout
+from protopyramid.runs.folder import RunFolder
 from protopyramid.training.checkpoint import has_checkpoint
 from protopyramid.training.data_check import training_manifest
-from protopyramid.training.processes import first_does, start_fabric
+from protopyramid.training.distributed import on_rank_zero, start_fabric
 from protopyramid.training.trainer import Trainer
+from protopyramid.utils.allocator import keep_freed_memory
 
 
 def train_run(
@@ -49,7 +50,7 @@ def train_run(
             held.enter_context(folder.lock())
             return _begin(folder, config, data, resume)
 
-        manifest = first_does(fabric, claim)
+        manifest = on_rank_zero(fabric, claim)
         if manifest is not None:
             Trainer(config, manifest, folder, fabric, source, shared).run(resume)
     return folder.path
@@ -78,12 +79,12 @@ def _begin(folder: RunFolder, config: Config, data: str | Path, resume: bool) ->
 
 def is_finished(folder: RunFolder) -> bool:
     """Whether training has come to its end."""
-    return (folder / "model.safetensors").is_file()
+    return (folder / layout.MODEL).is_file()
 
 
 def _check_same_config(folder: RunFolder, config: Config) -> None:
     """A run goes on with the configuration that it began with, and no other."""
-    path = folder / "config.toml"
+    path = folder / layout.CONFIG
     if load_config(path) != config:
         raise UserError(
             f"{path}: the run was begun with another configuration; "
@@ -93,7 +94,7 @@ def _check_same_config(folder: RunFolder, config: Config) -> None:
 
 def _check_same_data(folder: RunFolder, manifest: Manifest) -> None:
     """Checkpoints name images by their place: a run goes on with the rows that it began with."""
-    begun = folder.read_json("data.json")["splits"]
+    begun = folder.read_json(layout.DATA)["splits"]
     for split, names in begun.items():
         if list(names) != [sample.name for sample in manifest.split(split)]:
             raise UserError(

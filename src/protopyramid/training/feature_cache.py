@@ -8,15 +8,12 @@ numbers are those that the backbone would give.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,6 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from protopyramid.errors import UserError
+from protopyramid.utils.files import reserve
+from protopyramid.utils.locks import locked
 
 GIGABYTE = 1e9
 Mode = Literal["r", "r+", "w+"]
@@ -106,11 +105,11 @@ def _allocate(folder: Path, layout: CacheLayout) -> None:
     for name, size in sizes.items():
         try:
             with (folder / name).open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, layout.rows * size)
+                reserve(file, layout.rows * size)
         except OSError as error:
             raise UserError(
                 f"{folder / name}: the cache of {layout.bytes / GIGABYTE:.1f} GB cannot be made "
-                f"({error.strerror}); free some space, then go on with --resume"
+                f"({error.strerror}); free some space, then run the same command again with --resume"
             ) from error
 
 
@@ -168,26 +167,12 @@ def mark_complete(folder: Path, key: str) -> None:
     (folder / DONE).write_text(json.dumps({"key": key}))
 
 
-@contextmanager
-def hold(folder: Path, tick: Callable[[], None]) -> Iterator[None]:
+def hold(folder: Path, tick: Callable[[], None]) -> AbstractContextManager[None]:
     """Hold the folder of a shared cache, so that one process builds it while others wait.
 
-    The system lets go of it when the process ends. `tick` is called while waiting.
+    `tick` is called while waiting.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("a")
-    except OSError as error:
-        raise UserError(f"{folder}: cannot hold a cache: {error.strerror}") from None
-    with file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                tick()
-                time.sleep(PAUSE)
-        yield
+    return locked(folder, tick)
 
 
 def row_batches(rows: int, batch_size: int) -> Iterator[NDArray[np.int64]]:

@@ -17,10 +17,12 @@ from protopyramid.config.schema import Config
 from protopyramid.data.images import file_hash
 from protopyramid.data.manifest import Manifest, Sample
 from protopyramid.data.store import ImageStore
+from protopyramid.inference.batches import evidence_batches
 from protopyramid.model.activation import activation_maps, region_box, strongest_region
-from protopyramid.model.inference import evidence_batches
 from protopyramid.model.network import PrototypeNetwork
-from protopyramid.run import PrototypeRecord, RunFolder
+from protopyramid.runs import layout
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.records import PrototypeRecord
 
 
 def finish_run(
@@ -35,9 +37,9 @@ def finish_run(
     places = _places(store)
     for record in found:
         loaded = store.load([places[record.image]])
-        folder.write_bytes(f"prototypes/{record.index:03d}.png", picture_bytes(loaded.images[0]))
-    folder.write_json("prototypes.json", [record.to_json() for record in found])
-    folder.write_tensors("model.safetensors", model.state_dict())
+        folder.write_bytes(layout.picture(record.index), picture_bytes(loaded.images[0]))
+    folder.write_json(layout.PROTOTYPES, [record.to_json() for record in found])
+    folder.write_tensors(layout.MODEL, model.state_dict())
 
 
 def prototype_records(
@@ -101,7 +103,7 @@ def write_data_facts(
         "splits": {name: _digests(samples) for name, samples in splits.items()},
         **provenance,
     }
-    folder.write_json("data.json", facts)
+    folder.write_json(layout.DATA, facts)
 
 
 def _digests(samples: Sequence[Sample]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from protopyramid.config.schema import HeadFit
+from protopyramid.config.schema import HeadFitConfig
 from protopyramid.errors import UserError
 
 FIRST_ITERATIONS = 20
@@ -53,7 +53,7 @@ def fit_head(
     labels: Tensor,
     classes: Tensor | None,
     first: Tensor,
-    settings: HeadFit,
+    settings: HeadFitConfig,
     class_weights: Tensor | None = None,
 ) -> HeadFitResult:
     """The head that minimises the objective above, to `settings.tolerance`.
@@ -85,7 +85,7 @@ def objective_value(
     labels: Tensor,
     classes: Tensor | None,
     first: Tensor,
-    settings: HeadFit,
+    settings: HeadFitConfig,
     class_weights: Tensor | None = None,
 ) -> float:
     """The objective at a weight (C, m); the other arguments are those of `fit_head`."""
@@ -120,7 +120,7 @@ class _Problem:
         labels: Tensor,
         classes: Tensor | None,
         first: Tensor,
-        settings: HeadFit,
+        settings: HeadFitConfig,
         class_weights: Tensor | None,
     ) -> None:
         _check(scores, labels, classes, first)

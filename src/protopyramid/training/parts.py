@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from protopyramid.config.schema import MAX_BLOCKS, TrainStep
+from protopyramid.config.schema import MAX_BLOCKS, TrainPhaseConfig
 from protopyramid.errors import UserError
 from protopyramid.model.network import PrototypeNetwork
 
@@ -80,7 +80,9 @@ def set_modes(model: PrototypeNetwork, learns: Sequence[str]) -> None:
             model.backbone.block(number).eval()
 
 
-def make_optimiser(chosen: dict[str, list[nn.Parameter]], step: TrainStep) -> torch.optim.AdamW:
+def make_optimiser(
+    chosen: dict[str, list[nn.Parameter]], step: TrainPhaseConfig
+) -> torch.optim.AdamW:
     """AdamW with a rate for each part; prototypes are points in space and have no weight decay."""
     groups = [
         {

@@ -24,13 +24,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from protopyramid.config.schema import Projection
+from protopyramid.config.schema import ProjectionConfig
 from protopyramid.errors import UserError
+from protopyramid.metrics.prototype_health import HEALTHY_SIMILARITY
 from protopyramid.model.prototypes import PrototypeLayer
 
 Unique = Literal["image", "patch", "none"]
 EMPTY = -1  # image index of a candidate that was never filled
-HEALTHY_SIMILARITY = 0.8  # cosine to the nearest patch; below it projection changes the model
 
 
 @dataclass
@@ -142,7 +142,7 @@ class ProjectionReport:
 class CandidateCollector:
     """Running top-R patches of each prototype, fed with batches in any order and grouping."""
 
-    def __init__(self, prototypes: PrototypeLayer, settings: Projection) -> None:
+    def __init__(self, prototypes: PrototypeLayer, settings: ProjectionConfig) -> None:
         self.prototypes, self.settings = prototypes, settings
         self.size = _candidates_needed(prototypes, settings)
         m, d = prototypes.vectors.shape
@@ -312,7 +312,7 @@ def choose(
 def project(
     prototypes: PrototypeLayer,
     candidates: Candidates,
-    settings: Projection,
+    settings: ProjectionConfig,
     class_names: Sequence[str] | None = None,
 ) -> ProjectionReport:
     """Copy the chosen patch into each prototype, exactly, and report what that changed."""
@@ -338,7 +338,7 @@ def project(
     return ProjectionReport([ProjectedPrototype(*row) for row in rows], cosine)
 
 
-def _candidates_needed(prototypes: PrototypeLayer, settings: Projection) -> int:
+def _candidates_needed(prototypes: PrototypeLayer, settings: ProjectionConfig) -> int:
     if settings.unique == "none":
         return 1
     groups = Counter(zip(prototypes.classes.tolist(), prototypes.levels.tolist(), strict=True))

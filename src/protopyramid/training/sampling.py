@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protopyramid.config.schema import Data
+from protopyramid.config.schema import DataConfig
 
 Indices = NDArray[np.int64]
 # Streams of random numbers that must not coincide.
@@ -25,7 +25,7 @@ class Draw:
 def epoch_batches(
     labels: Indices,
     annotated: NDArray[np.bool_],
-    data: Data,
+    data: DataConfig,
     batch_size: int,
     seed: int,
     epoch: int,
@@ -45,7 +45,7 @@ def epoch_batches(
     return _with_repeats(parts)
 
 
-def training_pool(labels: Indices, data: Data, seed: int, epoch: int) -> Indices:
+def training_pool(labels: Indices, data: DataConfig, seed: int, epoch: int) -> Indices:
     """Indices of the images that an epoch may draw: all, but of the negatives a random subset."""
     everything = np.arange(len(labels))
     wanted = data.negatives.count
@@ -78,7 +78,7 @@ def _order(labels: Indices, balanced: bool, random: np.random.Generator) -> Indi
 
 
 def _add_annotated(
-    parts: list[Indices], annotated: NDArray[np.bool_], data: Data, seed: int, epoch: int
+    parts: list[Indices], annotated: NDArray[np.bool_], data: DataConfig, seed: int, epoch: int
 ) -> list[Indices]:
     """Add annotated images with a lesion to batches until they make up the wanted share."""
     pool = np.flatnonzero(annotated)

@@ -22,18 +22,21 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from protopyramid.config.schema import Config, FitHeadStep, TrainStep
+from protopyramid.config.schema import Config, FitHeadPhaseConfig, TrainPhaseConfig
 from protopyramid.data.images import read_image
 from protopyramid.data.manifest import Manifest
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.losses.objective import Losses, Objective
+from protopyramid.metrics.prototype_health import prototype_health
+from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
 from protopyramid.model.head import first_weights
 from protopyramid.model.necks import Pyramid
 from protopyramid.model.network import PrototypeNetwork, build_model
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.model.weights import start_backbone
-from protopyramid.run import RunFolder
+from protopyramid.runs import layout
+from protopyramid.runs.folder import RunFolder
 from protopyramid.training.centring import ChannelMoments, centre_level
 from protopyramid.training.checkpoint import (
     Position,
@@ -45,13 +48,21 @@ from protopyramid.training.checkpoint import (
     save_best,
     save_checkpoint,
 )
+from protopyramid.training.distributed import (
+    ErrorElsewhere,
+    all_reduce_max,
+    broadcast_model,
+    gather,
+    on_rank_zero,
+    rank_share,
+    to_device,
+)
 from protopyramid.training.feature_cache import check_budget, used_bytes
+from protopyramid.training.features import CachePlace, FeatureBatch, FeatureSource
 from protopyramid.training.finish import finish_run, write_data_facts
 from protopyramid.training.head_fit import fit_head
-from protopyramid.training.health import prototype_health
 from protopyramid.training.initialise import PatchCollector, start_prototypes
 from protopyramid.training.initialise import merge as merge_patches
-from protopyramid.training.maps import CachePlace, Fetched, MapSource
 from protopyramid.training.parts import (
     frozen_cut,
     make_optimiser,
@@ -59,22 +70,12 @@ from protopyramid.training.parts import (
     set_modes,
     set_rates,
 )
-from protopyramid.training.plan import Stage, make_plan, rate_factor
-from protopyramid.training.processes import (
-    ErrorElsewhere,
-    any_process,
-    first_does,
-    gather,
-    own_share,
-    same_everywhere,
-    to_device,
-)
-from protopyramid.training.progress import Reporter, score_text
 from protopyramid.training.projection import CandidateCollector, merge, project
 from protopyramid.training.sampling import Draw, epoch_batches, training_pool
-from protopyramid.training.scoring import Score, score
-from protopyramid.training.signals import Stopped, StopRequest
+from protopyramid.training.schedule import Phase, make_plan, rate_factor
 from protopyramid.training.tensorboard import Board
+from protopyramid.utils.progress import Reporter, metrics_text
+from protopyramid.utils.signals import Stopped, StopRequest
 
 CACHE = "cache"
 CENTRING_IMAGES = 256  # a sample is enough for the means and variances of channels
@@ -89,7 +90,7 @@ class StepModule(nn.Module):
         self.model, self.objective = model, objective
 
     def forward(
-        self, fetched: Fetched, labels: Tensor, overrides: dict[str, float] | None = None
+        self, fetched: FeatureBatch, labels: Tensor, overrides: dict[str, float] | None = None
     ) -> Losses:
         """Losses of a batch that starts from the maps of any cut."""
         evidence = self.model.evidence_from_pyramid(self.model.pyramid_from_maps(fetched.maps))
@@ -103,7 +104,7 @@ class StepModule(nn.Module):
 class Split:
     """The images of one split: their samples' labels and where their maps come from."""
 
-    source: MapSource
+    source: FeatureSource
     labels: NDArray[np.int64]
     lesions: NDArray[np.bool_]  # annotated, and not of the negative class
 
@@ -117,8 +118,8 @@ class Split:
 class Session:
     """What exists while one train stage is under way."""
 
-    stage: Stage
-    step: TrainStep
+    stage: Phase
+    step: TrainPhaseConfig
     module: nn.Module
     optimiser: torch.optim.Optimizer
     sums: dict[str, float] = field(default_factory=dict)
@@ -160,8 +161,10 @@ class Trainer:
     # -- the whole -------------------------------------------------------------------------------
     def run(self, resume: bool) -> None:
         """Train to the end; raises Stopped after a signal, with everything saved."""
-        restored = first_does(self.fabric, lambda: load_checkpoint(self.folder)) if resume else None
-        first_does(self.fabric, self._check_budgets)
+        restored = (
+            on_rank_zero(self.fabric, lambda: load_checkpoint(self.folder)) if resume else None
+        )
+        on_rank_zero(self.fabric, self._check_budgets)
         total = sum(stage.epochs for stage in self.plan)
         quiet = not self.fabric.is_global_zero
         with Reporter(total, quiet) as self.reporter, self.stop, closing(self.board):
@@ -177,8 +180,8 @@ class Trainer:
 
     def _start(self) -> None:
         """Everything before the first step: weights to start from, prototypes from patches."""
-        first_does(self.fabric, self._begin)
-        same_everywhere(self.fabric, self.model)
+        on_rank_zero(self.fabric, self._begin)
+        broadcast_model(self.fabric, self.model)
         self._open_cache_at(0)  # the start reads it too
         if isinstance(self.model.neck, Pyramid) and self.config.model.neck.start == "centred":
             self._centre_pyramid(self.model.neck)
@@ -202,7 +205,7 @@ class Trainer:
     def _restore(self, restored: Restored) -> None:
         self.model.load_state_dict(restored.model)
         self.state, self.number = restored.state, restored.number
-        first_does(self.fabric, self._keep_metrics)
+        on_rank_zero(self.fabric, self._keep_metrics)
         place = self.state.position
         self.reporter.say(
             f"resumed at stage {place.stage + 1} of {len(self.plan)}, epoch {place.epoch}"
@@ -212,22 +215,22 @@ class Trainer:
         """Drop what was recorded after the checkpoint: it is done again."""
         kept = [
             line
-            for line in self.folder.read_lines("metrics.jsonl")
+            for line in self.folder.read_lines(layout.METRICS)
             if tuple(line["position"]) <= self.state.position.order
         ]
         text = "".join(_json_line(line) + "\n" for line in kept)
-        self.folder.write_text("metrics.jsonl", text)
+        self.folder.write_text(layout.METRICS, text)
 
     def _reopen_cache(self) -> None:
         """What is not trained but measured reads the cache as if training had never stopped."""
         number = self.state.position.stage
-        if number < len(self.plan) and not isinstance(self.plan[number].step, TrainStep):
+        if number < len(self.plan) and not isinstance(self.plan[number].step, TrainPhaseConfig):
             self._open_cache_at(number)
 
     def _open_cache_at(self, number: int) -> None:
         """The cache that serves a stage: that of the last train step before it, or else of the first."""
         before, after = (
-            [stage.step for stage in stages if isinstance(stage.step, TrainStep)]
+            [stage.step for stage in stages if isinstance(stage.step, TrainPhaseConfig)]
             for stages in (self.plan[:number], self.plan[number:])
         )
         for step in [*before[-1:], *after][:1]:
@@ -238,7 +241,7 @@ class Trainer:
         old = 0 if self.place.shared else used_bytes(self.place.folder)
         for stage in self.plan:
             step = stage.step
-            if isinstance(step, TrainStep) and self._caches(step):
+            if isinstance(step, TrainPhaseConfig) and self._caches(step):
                 cut = frozen_cut(self.model, step.learns)
                 layouts = [
                     *self.train_split.source.layouts(cut, step.views),
@@ -252,7 +255,7 @@ class Trainer:
         self.fabric.barrier()
         self.train_split.source.close_cache()
         self.validation.source.close_cache()
-        first_does(self.fabric, self._write_best)
+        on_rank_zero(self.fabric, self._write_best)
         self.fabric.barrier()
 
     def _write_best(self) -> None:
@@ -262,20 +265,20 @@ class Trainer:
         finish_run(self.folder, self.config, self.model, self.train_split.source.store, records)
         for record in records:
             name = f"{record['class']}/level {record['level']}/prototype {record['index']}"
-            picture = read_image(self.folder / f"prototypes/{record['index']:03d}.png")
+            picture = read_image(self.folder / layout.picture(record["index"]))
             self.board.add_picture(name, picture)
         self.reporter.say(f"best on validation: {note}")
 
     # -- stages ----------------------------------------------------------------------------------
-    def _stage(self, stage: Stage, restored: Restored | None) -> None:
-        if isinstance(stage.step, TrainStep):
+    def _stage(self, stage: Phase, restored: Restored | None) -> None:
+        if isinstance(stage.step, TrainPhaseConfig):
             self._train_stage(stage, stage.step, restored)
-        elif isinstance(stage.step, FitHeadStep):
+        elif isinstance(stage.step, FitHeadPhaseConfig):
             self._fit_head_stage(stage)
         else:
             self._project_stage(stage)
 
-    def _train_stage(self, stage: Stage, step: TrainStep, restored: Restored | None) -> None:
+    def _train_stage(self, stage: Phase, step: TrainPhaseConfig, restored: Restored | None) -> None:
         chosen = set_learning(self.model, step.learns)
         if not chosen:
             raise UserError(f"train.schedule: nothing of {step.learns} exists in this model")
@@ -315,7 +318,7 @@ class Trainer:
         losses: Losses = session.module(fetched, labels, dict(session.step.losses))
         values = {name: float(value.detach()) for name, value in losses.terms.items()}
         broken = not np.isfinite(float(losses.total.detach()))
-        if any_process(self.fabric, int(broken)):
+        if all_reduce_max(self.fabric, int(broken)):
             self._diverged(draw, values, broken)
         self.fabric.backward(losses.total)
         if session.step.clip:
@@ -333,7 +336,7 @@ class Trainer:
     def _end_epoch(self, session: Session, epoch: int) -> None:
         stage = session.stage
         speed = session.seen / max(1e-9, time.monotonic() - session.started)
-        same_everywhere(self.fabric, self.model, buffers_only=True)
+        broadcast_model(self.fabric, self.model, buffers_only=True)
         last = epoch + 1 == stage.epochs
         candidate = self.model.prototypes is None
         validated = None
@@ -357,7 +360,7 @@ class Trainer:
         self._save(position, session)
         self._stop_if_asked(position, session, saved=True)
 
-    def _project_stage(self, stage: Stage) -> None:
+    def _project_stage(self, stage: Phase) -> None:
         """Every prototype becomes its nearest training patch."""
         prototypes = self.model.prototypes
         assert prototypes is not None
@@ -384,7 +387,8 @@ class Trainer:
         for line in report.lines(self.config.data.classes):
             self.reporter.say(line)
         self.reporter.say(
-            f"projection: accuracy {before.accuracy:.3f} -> {after.accuracy:.3f}, {score_text(asdict(after))}"
+            f"projection: accuracy {before.accuracy:.3f} -> {after.accuracy:.3f}, "
+            f"{metrics_text(asdict(after))}"
         )
         record = {
             "kind": "project",
@@ -398,7 +402,7 @@ class Trainer:
         self._record(position, record)
         self._save(position)
 
-    def _fit_head_stage(self, stage: Stage) -> None:
+    def _fit_head_stage(self, stage: Phase) -> None:
         """The head is solved for; what results is a candidate for the model that is kept.
 
         With prototypes, only if they have just been projected.
@@ -417,7 +421,7 @@ class Trainer:
         candidate = projected or prototypes is None
         best = candidate and self._offer(validated, f"stage {stage.number + 1}, ")
         self.reporter.say(
-            f"head fitted in {result.iterations} steps: {score_text(asdict(validated))}"
+            f"head fitted in {result.iterations} steps: {metrics_text(asdict(validated))}"
         )
         record = {
             "kind": "fit-head",
@@ -502,18 +506,18 @@ class Trainer:
         pool = self._pool()
         return self._scores(self.train_split, pool), pool
 
-    def _validate(self) -> Score:
+    def _validate(self) -> ValidationMetrics:
         scores = self._scores(self.validation, self.validation.everything)
         logits = (scores.double() @ self.model.head.weight.detach().double().cpu().T).numpy()
         data = self.config.data
-        return score(logits, self.validation.labels, data.classes, data.negative_class)
+        return validation_metrics(logits, self.validation.labels, data.classes, data.negative_class)
 
     def _own_batches(
-        self, source: MapSource, images: NDArray[np.int64]
+        self, source: FeatureSource, images: NDArray[np.int64]
     ) -> Iterable[NDArray[np.int64]]:
         starts = range(0, len(images), self._eval_size)
         parts = [images[start : start + self._eval_size] for start in starts]
-        mine = own_share(self.fabric, parts)
+        mine = rank_share(self.fabric, parts)
         for number, part in enumerate(mine):
             if number + 1 < len(mine):
                 source.prefetch(mine[number + 1])
@@ -552,13 +556,13 @@ class Trainer:
             shares.append(Draw(draw.images[part], draw.repeats[part]))
         return [share for share in shares if len(share.images)]
 
-    def _fetch(self, step: TrainStep, draw: Draw, epoch: int) -> Fetched:
+    def _fetch(self, step: TrainPhaseConfig, draw: Draw, epoch: int) -> FeatureBatch:
         source = self.train_split.source
         if step.views:
             return source.fixed(draw.images, draw.repeats, epoch, step.views)
         return source.fresh(draw.images, draw.repeats, epoch)
 
-    def _prepare_cache(self, step: TrainStep) -> None:
+    def _prepare_cache(self, step: TrainPhaseConfig) -> None:
         """Fixed views and a frozen beginning: cache what crosses the cut, for both splits."""
         splits = (self.train_split, self.validation)
         if not self._caches(step):
@@ -569,14 +573,14 @@ class Trainer:
         for split, views in zip(splits, (step.views, 0), strict=True):
             split.source.open_cache(cut, views, self.fabric, self._tick)
 
-    def _caches(self, step: TrainStep) -> bool:
+    def _caches(self, step: TrainPhaseConfig) -> bool:
         cut = frozen_cut(self.model, step.learns)
         return bool(step.views and cut and self.config.train.cache.enabled)
 
     def _split(self, name: str) -> Split:
         samples = self.manifest.split(name)
         data = self.config.data
-        source = MapSource(name, self.model, ImageStore(samples, data), self.config, self.place)
+        source = FeatureSource(name, self.model, ImageStore(samples, data), self.config, self.place)
         labels = np.array([data.classes.index(s.label) for s in samples], dtype=np.int64)
         lesions = [
             s.label != data.negative_class and (s.mask is not None or s.box is not None)
@@ -591,14 +595,14 @@ class Trainer:
         return {name: sum(sums[name] for sums, _ in parts) / count for name in names}
 
     # -- keeping ---------------------------------------------------------------------------------
-    def _offer(self, validated: Score, place: str) -> bool:
+    def _offer(self, validated: ValidationMetrics, place: str) -> bool:
         """Keep the model if it is the best on validation so far."""
         if self.state.best_key is not None and validated.key <= self.state.best_key:
             return False
         self.state.best_key = validated.key
-        note = place + score_text(asdict(validated))
+        note = place + metrics_text(asdict(validated))
         model, records = self.model.state_dict(), self.state.records
-        first_does(self.fabric, lambda: save_best(self.folder, model, records, note))
+        on_rank_zero(self.fabric, lambda: save_best(self.folder, model, records, note))
         return True
 
     def _save(self, position: Position, session: Session | None = None) -> None:
@@ -607,7 +611,7 @@ class Trainer:
         self.state.count = session.count if session else 0
         self.number += 1
         optimiser = session.optimiser if session else None
-        first_does(
+        on_rank_zero(
             self.fabric,
             lambda: save_checkpoint(
                 self.folder, self.number, self.state, self.model.state_dict(), optimiser
@@ -617,10 +621,10 @@ class Trainer:
     def _record(self, position: Position, record: dict[str, Any]) -> None:
         self.board.add(record)
         line = _json_line({**record, "position": list(position.order)})
-        first_does(self.fabric, lambda: self.folder.append_line("metrics.jsonl", line))
+        on_rank_zero(self.fabric, lambda: self.folder.append_line(layout.METRICS, line))
 
     def _stop_if_asked(self, position: Position, session: Session, saved: bool = False) -> None:
-        number = any_process(self.fabric, self.stop.number)
+        number = all_reduce_max(self.fabric, self.stop.number)
         if number:
             if not saved:
                 self._save(position, session)
@@ -674,7 +678,7 @@ def load_backbone_of_run(model: PrototypeNetwork, path: Path) -> int:
     """Take the backbone of another run; every tensor must fit. Returns how many there are."""
     other = RunFolder(path)
     other.check_format()
-    tensors, _ = other.read_tensors("model.safetensors")
+    tensors, _ = other.read_tensors(layout.MODEL)
     prefix = "backbone."
     found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
     own = model.backbone.state_dict()

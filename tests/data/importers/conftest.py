@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from protopyramid.data.importers.base import Crop, Found
+from protopyramid.data.importers.base import Crop, ImportPlan
 
 SaveDicom = Callable[[Path, NDArray[np.generic]], None]
 WIDTH, HEIGHT = 40, 30  # of the images that `save_image` writes
@@ -24,13 +24,13 @@ def save_image(path: Path, seed: int = 0) -> NDArray[np.uint8]:
     return values
 
 
-def only(found: Found) -> Crop:
+def only(found: ImportPlan) -> Crop:
     """The single crop that was found."""
     assert len(found.crops) == 1, found.skipped
     return found.crops[0]
 
 
-def reasons(found: Found) -> dict[str, str]:
+def reasons(found: ImportPlan) -> dict[str, str]:
     """Why each item was skipped."""
     return {skip.item: skip.reason for skip in found.skipped}
 

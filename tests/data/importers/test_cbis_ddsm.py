@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from protopyramid.cli.main import main
-from protopyramid.data.importers.base import Found, MaskFile, Options
+from protopyramid.data.importers.base import ImportPlan, MaskFile, Options
 from protopyramid.data.importers.cbis_ddsm import find
 from protopyramid.data.importers.writer import Imported, write_dataset
 from protopyramid.data.manifest import read_manifest
@@ -145,7 +145,7 @@ def stored(path: Path) -> np.ndarray:
     return np.asarray(Image.open(path))
 
 
-def reasons(found: Found) -> dict[str, str]:
+def reasons(found: ImportPlan) -> dict[str, str]:
     return {each.item.rpartition(": ")[2]: each.reason for each in found.skipped}
 
 

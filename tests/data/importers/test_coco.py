@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protopyramid.cli.main import main
-from protopyramid.data.decoding import read_image
-from protopyramid.data.importers.base import Crop, Found, Options, Polygons
+from protopyramid.data.importers.base import Crop, ImportPlan, Options, Polygons
 from protopyramid.data.importers.coco import find
+from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 
@@ -39,7 +39,7 @@ def save_json(path: Path, images: list[Any], annotations: list[Any], **more: Any
     path.write_text(json.dumps(content))
 
 
-def one(tmp_path: Path, **annotation: Any) -> Found:
+def one(tmp_path: Path, **annotation: Any) -> ImportPlan:
     """The import of one annotation of one image."""
     save_image(tmp_path / "a.png")
     save_json(tmp_path / "x.json", [picture(7, "a.png")], [lesion(1, 7, **annotation)])

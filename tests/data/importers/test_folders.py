@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from protopyramid.cli.main import main
-from protopyramid.data.decoding import read_image
 from protopyramid.data.importers.base import Crop, MaskFile, Options
 from protopyramid.data.importers.folders import find
+from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from protopyramid.cli.main import main
-from protopyramid.data.decoding import read_image
 from protopyramid.data.importers.base import Crop, Options, Polygons
 from protopyramid.data.importers.inbreast import find
+from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protopyramid.cli.main import main
-from protopyramid.data.decoding import read_image
-from protopyramid.data.importers.base import Circle, Crop, Found, Options, Polygons
+from protopyramid.data.importers.base import Circle, Crop, ImportPlan, Options, Polygons
 from protopyramid.data.importers.labelme import find
+from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 
@@ -37,7 +37,7 @@ def save_json(path: Path, *shapes: Any, image: Any = "a.png", **more: Any) -> No
     path.write_text(json.dumps(content))
 
 
-def one(tmp_path: Path, *shapes: Any) -> Found:
+def one(tmp_path: Path, *shapes: Any) -> ImportPlan:
     """The import of one image with some shapes."""
     save_image(tmp_path / "a.png")
     save_json(tmp_path / "a.json", *shapes)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from protopyramid.cli.main import main
-from protopyramid.data.decoding import read_image
-from protopyramid.data.importers.base import Crop, Found, Options
+from protopyramid.data.importers.base import Crop, ImportPlan, Options
 from protopyramid.data.importers.reading import Unusable
 from protopyramid.data.importers.vindr_mammo import find, read_categories
+from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 
@@ -46,7 +46,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "src"
 
 
-def found(root: Path, *rows: str) -> Found:
+def found(root: Path, *rows: str) -> ImportPlan:
     (root / "finding_annotations.csv").write_text("\n".join([HEADER, *rows]) + "\n")
     return find(root, Options())
 

@@ -16,22 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from protopyramid.data.decoding import read_image
-from protopyramid.data.films import read_films
-from protopyramid.data.importers import writer
-from protopyramid.data.importers.base import (
-    Circle,
-    Crop,
-    FilmRow,
-    Found,
-    MaskFile,
-    Options,
-    Polygons,
-    Skipped,
-    Tissue,
-    split_by_patient,
-)
-from protopyramid.data.importers.cropping import (
+from protopyramid.data.cropping import (
     Square,
     cut,
     drawn_mask,
@@ -39,8 +24,23 @@ from protopyramid.data.importers.cropping import (
     square_around,
     to_16_bits,
 )
+from protopyramid.data.importers import writer
+from protopyramid.data.importers.base import (
+    Circle,
+    Crop,
+    FilmRow,
+    ImportPlan,
+    MaskFile,
+    Options,
+    Polygons,
+    Skipped,
+    Tissue,
+    split_by_patient,
+)
 from protopyramid.data.importers.writer import Imported, check_folder, render, write_dataset
+from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest
+from protopyramid.data.negatives.sources import read_films
 from protopyramid.errors import UserError
 
 
@@ -58,7 +58,7 @@ def source(tmp_path: Path) -> Path:
 
 def make(source: Path, *crops: Crop, margin: float = 0.5, workers: int = 1, **found) -> Imported:
     folder, options = source.parent / "out", Options(margin=margin)
-    return write_dataset(Found(crops, **found), source, folder, "folders", options, workers)
+    return write_dataset(ImportPlan(crops, **found), source, folder, "folders", options, workers)
 
 
 def stored(path: Path) -> np.ndarray:
@@ -256,7 +256,7 @@ def test_squares_of_tissue_lie_in_the_breast_and_depend_on_their_seed_alone(sour
     made = [stored(sample.image) for sample in read_manifest(imported.manifest).samples]
     assert all(image.shape == (50, 50) and (image > 0).mean() >= 0.9 for image in made)
     again = write_dataset(
-        Found(crops[2:]), source, source.parent / "other", "folders", Options(), 1
+        ImportPlan(crops[2:]), source, source.parent / "other", "folders", Options(), 1
     )
     assert (stored(again.manifest.parent / "images/t2.png") == made[2]).all()
 
@@ -386,7 +386,7 @@ def test_the_number_of_workers_changes_no_byte(source: Path) -> None:
     make(source, *lesions(source))
     alone = tree(source.parent / "out")
     folder = source.parent / "two"
-    write_dataset(Found(lesions(source)), source, folder, "folders", Options(), workers=2)
+    write_dataset(ImportPlan(lesions(source)), source, folder, "folders", Options(), workers=2)
     assert tree(folder) == alone
 
 
@@ -438,7 +438,7 @@ def killed_at_write(number: int, after: bool, source: Path, folder: Path) -> int
             replace(*paths)
 
     os.replace = fatal
-    write_dataset(Found(lesions(source)), source, folder, "folders", Options())
+    write_dataset(ImportPlan(lesions(source)), source, folder, "folders", Options())
     os._exit(0)
 
 
@@ -452,7 +452,7 @@ def test_an_import_killed_at_any_write_goes_on_to_the_same_bytes(source: Path, a
         if status == 0:
             break
         assert os.WTERMSIG(status) == signal.SIGKILL
-        write_dataset(Found(lesions(source)), source, folder, "folders", Options())
+        write_dataset(ImportPlan(lesions(source)), source, folder, "folders", Options())
         assert tree(folder) == expected, number
     assert number > 10  # settings, journal twice, four crops with masks, two tables
 
@@ -493,7 +493,7 @@ def test_workers_end_when_their_parent_was_killed(source: Path) -> None:
     crops = [Crop(f"c{n}", source / f"film{n}.png", "x", "train") for n in range(12)]
     child = os.fork()
     if not child:
-        write_dataset(Found(crops), source, folder, "folders", Options(), workers=2)
+        write_dataset(ImportPlan(crops), source, folder, "folders", Options(), workers=2)
         os._exit(0)
     children: set[int] = set()
     while not list(folder.glob("images/*.png")):
@@ -506,9 +506,9 @@ def test_workers_end_when_their_parent_was_killed(source: Path) -> None:
     while any(map(alive, children)) and time.monotonic() < end:
         time.sleep(0.05)
     assert not any(map(alive, children))
-    write_dataset(Found(crops), source, folder, "folders", Options())
+    write_dataset(ImportPlan(crops), source, folder, "folders", Options())
     other = source.parent / "whole"
-    write_dataset(Found(crops), source, other, "folders", Options())
+    write_dataset(ImportPlan(crops), source, other, "folders", Options())
     assert tree(folder) == tree(other)
 
 
@@ -575,7 +575,7 @@ def test_the_table_of_films_holds_where_the_folder_is_reached_by_a_link(
     (tmp_path / "link").symlink_to(tmp_path / "far/away")
     folder, found = (
         tmp_path / "link/out",
-        Found(lesions(source), films=[FilmRow(source / "a.png", "P")]),
+        ImportPlan(lesions(source), films=[FilmRow(source / "a.png", "P")]),
     )
     write_dataset(found, source, folder, "folders", Options())
     (film,) = read_films([folder / "films.csv"])

@@ -104,7 +104,7 @@ class FilmRow:
 
 
 @dataclass(frozen=True)
-class Found:
+class ImportPlan:
     """What a download holds. Notes are for the user: what the dataset lacks, what was guessed.
 
     films: full films with all lesions on them, also those that give no crop; films_left_out: those
@@ -134,7 +134,7 @@ class Options:
     seed: int = 0
 
 
-Finder = Callable[[Path, Options], Found]
+Finder = Callable[[Path, Options], ImportPlan]
 
 
 def split_by_patient(crops: Sequence[Crop], options: Options) -> list[Crop]:

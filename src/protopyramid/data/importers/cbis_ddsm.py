@@ -25,10 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
-from protopyramid.config.schema import Dicom
-from protopyramid.data.decoding import DICOM_SUFFIXES, read_dicom_size, read_image, read_marks
-from protopyramid.data.importers.base import Crop, Found, MaskFile, Options, Skipped
-from protopyramid.data.importers.cropping import NoCrop, extent, scaled_mask
+from protopyramid.config.schema import DicomConfig
+from protopyramid.data.cropping import NoCrop, extent, scaled_mask
+from protopyramid.data.importers.base import Crop, ImportPlan, MaskFile, Options, Skipped
 from protopyramid.data.importers.full_films import TABLE, Films
 from protopyramid.data.importers.reading import (
     Names,
@@ -38,6 +37,7 @@ from protopyramid.data.importers.reading import (
     relative,
     walk,
 )
+from protopyramid.data.io.decoding import DICOM_SUFFIXES, read_dicom_size, read_image, read_marks
 from protopyramid.data.manifest import Box
 from protopyramid.errors import UserError
 
@@ -106,7 +106,7 @@ class _Files:
         return found
 
 
-def find(source: Path, options: Options) -> Found:
+def find(source: Path, options: Options) -> ImportPlan:
     """The masses of the tables whose files are there."""
     paths, hidden = walk(source)
     tables, calc_tables = _tables(source, paths)
@@ -140,7 +140,7 @@ def find(source: Path, options: Options) -> Found:
         notes.append(
             f"{known.lost} row(s) name no lesion that can be found: {TABLE} may lack lesions"
         )
-    return Found(crops, skipped, notes, films.table(), films.left_out(source))
+    return ImportPlan(crops, skipped, notes, films.table(), films.left_out(source))
 
 
 # --- the tables -----------------------------------------------------------------------------------
@@ -445,7 +445,7 @@ def _mask(lesion: _Lesion, files: _Files, film: Path, size: Size) -> Path:
 
 def _is_binary(path: Path) -> bool:
     try:
-        values = read_image(path, Dicom(window="full"))
+        values = read_image(path, DicomConfig(window="full"))
     except UserError:
         return False
     low, high = values.min(), values.max()

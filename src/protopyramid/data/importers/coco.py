@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from protopyramid.data.decoding import image_stem
-from protopyramid.data.importers.base import Crop, Found, Options, Polygons
+from protopyramid.data.importers.base import Crop, ImportPlan, Options, Polygons
 from protopyramid.data.importers.json_files import Content, Format, Gathered, find_in_json
 from protopyramid.data.importers.outlines import (
     LONGEST_SIDE,
@@ -41,6 +40,7 @@ from protopyramid.data.importers.reading import (
     short,
 )
 from protopyramid.data.importers.splits import split_in
+from protopyramid.data.io.decoding import image_stem
 from protopyramid.data.manifest import Box
 
 PARTS = ("images", "annotations", "categories")
@@ -65,7 +65,7 @@ class Lesion:
     problems: Sequence[str] = ()
 
 
-def find(source: Path, options: Options) -> Found:
+def find(source: Path, options: Options) -> ImportPlan:
     """The lesions of all COCO files below the source."""
     return find_in_json(source, options, Format("COCO", PARTS, _read_file))
 

@@ -20,11 +20,11 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from protopyramid.data.decoding import image_stem, is_image
-from protopyramid.data.importers.base import Crop, Found, MaskFile, Options, Skipped
+from protopyramid.data.importers.base import Crop, ImportPlan, MaskFile, Options, Skipped
 from protopyramid.data.importers.own_labels import finish
 from protopyramid.data.importers.reading import Names, relative, walk
 from protopyramid.data.importers.splits import SPLIT_WORDS
+from protopyramid.data.io.decoding import image_stem, is_image
 from protopyramid.errors import UserError
 
 MASKS = "masks"
@@ -32,7 +32,7 @@ MASK_FOLDER = re.compile(r"masks?|.+_masks?", re.IGNORECASE)
 MASK_NAME = re.compile(r"(.+)_mask(_\d+)?", re.IGNORECASE)
 
 
-def find(source: Path, options: Options) -> Found:
+def find(source: Path, options: Options) -> ImportPlan:
     """The images in class folders, with their masks."""
     files, skipped = walk(source)
     pictures = {path for path in files if is_image(path)}

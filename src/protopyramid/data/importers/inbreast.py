@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from protopyramid.data.importers.base import Crop, Found, Options, Polygons, Skipped
+from protopyramid.data.importers.base import Crop, ImportPlan, Options, Polygons, Skipped
 from protopyramid.data.importers.full_films import Films
 from protopyramid.data.importers.outlines import (
     Outline,
@@ -103,7 +103,7 @@ def _coordinates(match: re.Match[str] | None) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def find(source: Path, options: Options) -> Found:
+def find(source: Path, options: Options) -> ImportPlan:
     """The masses of INbreast, from contours; films without a mass are left out."""
     root = _root(source)
     films, skipped = _films(source, root)
@@ -136,7 +136,7 @@ def find(source: Path, options: Options) -> Found:
         notes.append(f"{bare} film(s) without any drawn lesion are left out")
     crops, split_notes = with_splits(crops, options)
     table = all_films.table({crop.patient_id: crop.split for crop in crops})
-    return Found(crops, skipped, notes + split_notes, table, all_films.left_out(source))
+    return ImportPlan(crops, skipped, notes + split_notes, table, all_films.left_out(source))
 
 
 def _add_film(films: Films, film: Film, regions: Sequence[Region], row: Row | None) -> None:

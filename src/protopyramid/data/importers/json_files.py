@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from protopyramid.data.decoding import is_image
-from protopyramid.data.importers.base import Crop, Found, Options, Skipped
+from protopyramid.data.importers.base import Crop, ImportPlan, Options, Skipped
 from protopyramid.data.importers.own_labels import finish
 from protopyramid.data.importers.reading import (
     Names,
@@ -17,6 +16,7 @@ from protopyramid.data.importers.reading import (
     relative,
     walk,
 )
+from protopyramid.data.io.decoding import is_image
 from protopyramid.errors import UserError
 
 Content = Mapping[str, Any]
@@ -59,7 +59,7 @@ class Format:
     read_file: Callable[[Gathered, Path, Content], None]
 
 
-def find_in_json(source: Path, options: Options, kind: Format) -> Found:
+def find_in_json(source: Path, options: Options, kind: Format) -> ImportPlan:
     """The lesions of all files of a format below the source."""
     files, skipped = walk(source)
     gathered = Gathered(source, skipped)

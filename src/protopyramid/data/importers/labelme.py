@@ -18,7 +18,7 @@ from protopyramid.data.importers.base import (
     Annotation,
     Circle,
     Crop,
-    Found,
+    ImportPlan,
     Options,
     Point,
     Polygons,
@@ -47,7 +47,7 @@ CIRCLE_SIDES = 64  # of the polygon for a circle that is one of several shapes o
 Shape = Circle | Outline
 
 
-def find(source: Path, options: Options) -> Found:
+def find(source: Path, options: Options) -> ImportPlan:
     """The lesions of all labelme files below the source."""
     return find_in_json(source, options, Format("labelme", ("shapes",), _read_file))
 

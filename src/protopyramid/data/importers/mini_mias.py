@@ -23,7 +23,7 @@ from protopyramid.data.importers.base import (
     NEGATIVE,
     Circle,
     Crop,
-    Found,
+    ImportPlan,
     Options,
     Skipped,
     Tissue,
@@ -83,7 +83,7 @@ class _Line:
         return Circle((x, SIDE - y), radius)
 
 
-def find(source: Path, options: Options) -> Found:
+def find(source: Path, options: Options) -> ImportPlan:
     """The masses and normal films of a download."""
     files, hidden = walk(source)
     table, lines, unread = _table(source, files)
@@ -123,7 +123,7 @@ def find(source: Path, options: Options) -> Found:
         if film in films:
             all_films.refuse(films[film], "a line of the table is not understood")
     splits = {crop.patient_id: crop.split for crop in crops}
-    return Found(
+    return ImportPlan(
         [crop for crop in crops if crop.name not in missing],
         skipped,
         notes,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from protopyramid.data.importers.base import Crop, Found, Options, Skipped
+from protopyramid.data.importers.base import Crop, ImportPlan, Options, Skipped
 from protopyramid.data.importers.full_films import Films, bounds
 from protopyramid.data.importers.reading import printable, relative
 from protopyramid.data.importers.splits import has_patient, image_as_patient, with_splits
@@ -46,7 +46,7 @@ def finish(
     notes: Sequence[str],
     options: Options,
     unclear: Mapping[Path, str] | None = None,
-) -> Found:
+) -> ImportPlan:
     """What was found, with margins in one spelling, whole images in one split, and notes of it.
 
     unclear: why images cannot be films with all lesions known; None for a format without lesions.
@@ -65,7 +65,7 @@ def finish(
         )
     films = Films() if unclear is None else _films(crops, unclear)
     told += split_notes
-    return Found(crops, skipped, told, films.table(), films.left_out(source))
+    return ImportPlan(crops, skipped, told, films.table(), films.left_out(source))
 
 
 def _films(crops: Sequence[Crop], unclear: Mapping[Path, str]) -> Films:

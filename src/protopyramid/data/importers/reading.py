@@ -19,8 +19,8 @@ from typing import Any
 
 from PIL import Image
 
-from protopyramid.data.decoding import is_dicom, read_dicom_size
 from protopyramid.data.importers.base import Skipped
+from protopyramid.data.io.decoding import is_dicom, read_dicom_size
 from protopyramid.errors import UserError
 
 LARGEST_TEXT = 2**30  # bytes; the largest COCO annotation file in common use has half of that

@@ -16,8 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from protopyramid.data.decoding import is_image
-from protopyramid.data.importers.base import Crop, Found, Options, Skipped
+from protopyramid.data.importers.base import Crop, ImportPlan, Options, Skipped
 from protopyramid.data.importers.full_films import TABLE as FILMS
 from protopyramid.data.importers.full_films import Films
 from protopyramid.data.importers.outlines import as_box
@@ -33,6 +32,7 @@ from protopyramid.data.importers.reading import (
     relative,
     walk,
 )
+from protopyramid.data.io.decoding import is_image
 from protopyramid.data.manifest import Box
 from protopyramid.errors import UserError
 
@@ -52,7 +52,7 @@ NO_MARGINS = (
 )
 
 
-def find(source: Path, options: Options) -> Found:
+def find(source: Path, options: Options) -> ImportPlan:
     """The masses of VinDr-Mammo; rows of other findings, and of none, are skipped."""
     for place, missing in (
         (TABLE, not (source / TABLE).is_file()),
@@ -85,7 +85,7 @@ def find(source: Path, options: Options) -> Found:
     empty = Counter(skip.reason for skip in skipped)[_not_a_mass([NOTHING])]
     if empty:
         notes.append(f"{empty} film(s) without a finding are left out")
-    return Found(crops, skipped, notes, films.table(), films.left_out(source))
+    return ImportPlan(crops, skipped, notes, films.table(), films.left_out(source))
 
 
 def _add_film(source: Path, row: Row, films: Films) -> None:

@@ -25,20 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
 
-from protopyramid.data.decoding import read_image, read_marks
-from protopyramid.data.importers.base import (
-    NEGATIVE,
-    Crop,
-    Found,
-    MaskFile,
-    Options,
-    Skipped,
-    Tissue,
-)
-from protopyramid.data.importers.cropping import (
+from protopyramid.data.cropping import (
     Array,
     Mask,
     NoCrop,
@@ -53,17 +41,28 @@ from protopyramid.data.importers.cropping import (
     to_16_bits,
     to_grey,
 )
+from protopyramid.data.importers.base import (
+    NEGATIVE,
+    Crop,
+    ImportPlan,
+    MaskFile,
+    Options,
+    Skipped,
+    Tissue,
+)
 from protopyramid.data.importers.full_films import TABLE as FILMS
 from protopyramid.data.importers.full_films import lines as film_lines
+from protopyramid.data.io.decoding import read_image, read_marks
+from protopyramid.data.io.encoding import png_bytes
 from protopyramid.data.manifest import BOX_COLUMNS, KNOWN, SPLITS, Box
-from protopyramid.data.squares import sample_squares
-from protopyramid.data.workers import in_processes
+from protopyramid.data.negatives.patches import sample_squares
 from protopyramid.errors import UserError
+from protopyramid.utils.files import TEMPORARY, remove_partial, write_bytes
+from protopyramid.utils.processes import in_processes
 
 VERSION = 1  # of the crops: another one is another result
 SETTINGS, JOURNAL = "import.json", "import.jsonl"
 MANIFEST, SKIPPED = "manifest.csv", "skipped.csv"
-PARTIAL = ".part"
 COLUMNS = ("image", "label", "split", "mask", "patient_id", *BOX_COLUMNS)
 PATIENTS_SHOWN = 5
 TISSUE_SHARES = (1.0, 0.75, 0.5, 0.25)  # sizes that a square of tissue is tried with
@@ -122,7 +121,9 @@ def check_folder(source: Path, folder: Path, name: str, options: Options) -> Non
     settings = _settings(name, options)
     path = folder / SETTINGS
     if not path.is_file():
-        if folder.is_dir() and any(not _partial(each) for each in folder.iterdir()):
+        if folder.is_dir() and any(
+            not each.name.startswith(TEMPORARY) for each in folder.iterdir()
+        ):
             raise UserError(f"{folder}: is not empty; give another folder")
         return
     try:
@@ -131,10 +132,6 @@ def check_folder(source: Path, folder: Path, name: str, options: Options) -> Non
         raise UserError(f"{path}: is not the file of an import; give another folder") from None
     if before != settings:
         raise UserError(f"{folder}: {_difference(before, settings)}; give another folder")
-
-
-def _partial(path: Path) -> bool:
-    return path.name.endswith(PARTIAL)
 
 
 def _settings(name: str, options: Options) -> dict[str, Any]:
@@ -154,7 +151,7 @@ def _difference(before: Any, now: Mapping[str, Any]) -> str:
 
 
 def write_dataset(
-    found: Found,
+    found: ImportPlan,
     source: Path,
     folder: Path,
     name: str,
@@ -170,7 +167,9 @@ def write_dataset(
     check_folder(source, folder, name, options)
     _check_names(found.crops)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / SETTINGS, _json(_settings(name, options)))  # first: it makes the folder ours
+    write_bytes(
+        folder / SETTINGS, _json(_settings(name, options))
+    )  # first: it makes the folder ours
     for part in ("images", "masks"):
         (folder / part).mkdir(exist_ok=True)
     jobs = _jobs(found.crops, source, folder, options.margin)
@@ -257,7 +256,7 @@ def _made_before(folder: Path, jobs: Sequence[_Job]) -> dict[str, Record]:
             for entry in record["crops"]:
                 for part in ("images", "masks"):
                     (folder / part / f"{entry['name']}.png").unlink(missing_ok=True)
-    _write(folder / JOURNAL, b"".join(_line(record) for record in records.values()))
+    write_bytes(folder / JOURNAL, b"".join(_line(record) for record in records.values()))
     return records
 
 
@@ -333,10 +332,10 @@ def _crop_lesion(job: _Job, crop: Crop, image: Array) -> Record:
         made = _make(crop, image, job.margin)
     except NoCrop as error:
         return {"name": crop.name, "skipped": str(error)}
-    _write(job.folder / "images" / f"{crop.name}.png", _png(to_16_bits(made.image)))
+    write_bytes(job.folder / "images" / f"{crop.name}.png", png_bytes(to_16_bits(made.image)))
     if made.mask is not None:
         mask = made.mask.astype(np.uint8) * np.uint8(255)
-        _write(job.folder / "masks" / f"{crop.name}.png", _png(mask))
+        write_bytes(job.folder / "masks" / f"{crop.name}.png", png_bytes(mask))
     return {
         "name": crop.name,
         "mask": made.mask is not None,
@@ -420,7 +419,7 @@ def _draw_tissue(tissue: Tissue, image: Array) -> _Made:
 # --- the folder -----------------------------------------------------------------------------------
 
 
-def _finish(found: Found, source: Path, folder: Path, records: Sequence[Record]) -> Imported:
+def _finish(found: ImportPlan, source: Path, folder: Path, records: Sequence[Record]) -> Imported:
     """Write the tables, the manifest last; the journal in the order of the images."""
     made = {entry["name"]: entry for record in records for entry in record["crops"]}
     kept = [crop for crop in found.crops if "skipped" not in made[crop.name]]
@@ -432,21 +431,20 @@ def _finish(found: Found, source: Path, folder: Path, records: Sequence[Record])
     not_imported = [*found.skipped, *failed]
     skipped = [*not_imported, *found.films_left_out]
     lines = [("item", "reason"), *((each.item, each.reason) for each in skipped)]
-    _write(folder / SKIPPED, _csv(lines))
-    _write(folder / JOURNAL, b"".join(_line(record) for record in records))
-    for path in folder.rglob(f"*{PARTIAL}"):
-        path.unlink(missing_ok=True)
+    write_bytes(folder / SKIPPED, _csv(lines))
+    write_bytes(folder / JOURNAL, b"".join(_line(record) for record in records))
+    remove_partial(folder)
     if not kept:
         for table in (MANIFEST, FILMS):
             (folder / table).unlink(missing_ok=True)
         raise UserError(_nothing(source, folder, not_imported))
     if found.films:
-        _write(folder / FILMS, _csv(film_lines(found.films, folder)))
+        write_bytes(folder / FILMS, _csv(film_lines(found.films, folder)))
     else:
         (folder / FILMS).unlink(missing_ok=True)
     columns = list(dict.fromkeys([*COLUMNS, *(column for crop in kept for column in crop.extra)]))
     rows = [_row(crop, made[crop.name], columns) for crop in kept]
-    _write(folder / MANIFEST, _csv([columns, *rows]))
+    write_bytes(folder / MANIFEST, _csv([columns, *rows]))
     counts: dict[str, dict[str, int]] = {}
     for crop in kept:
         splits = counts.setdefault(crop.label, dict.fromkeys(SPLITS, 0))
@@ -517,22 +515,6 @@ def _notes(
             f"warning: {len(shared)} patients are in more than one split, a leak: "
             f"{', '.join(shared[:PATIENTS_SHOWN])}{more}"
         )
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file atomically: after a stop it holds the old bytes or the new ones, whole."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
-    with partial.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-
-
-def _png(values: NDArray[np.generic]) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(values).save(file, "PNG")
-    return file.getvalue()
 
 
 def _json(content: object) -> bytes:

@@ -1,0 +1,1 @@
+"""The negative class: patches of normal tissue sampled from full mammograms."""

@@ -1,0 +1,1 @@
+"""Pure drawing: from plain values to pictures. Nothing is computed here."""

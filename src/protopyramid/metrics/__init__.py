@@ -1,0 +1,1 @@
+"""Pure functions on arrays: AUROC, calibration, bootstrap, localisation, prototype health."""

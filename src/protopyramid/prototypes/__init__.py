@@ -1,0 +1,1 @@
+"""The prototypes of a trained run: their cases, neighbours, health, and pruning."""

@@ -1,0 +1,1 @@
+"""Pages and documents about a run: HTML report, model card, gallery, comparison."""

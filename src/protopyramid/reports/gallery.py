@@ -1,0 +1,101 @@
+"""The prototypes of a run as pictures: the gallery, and each beside its nearest images."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from protopyramid.data.images import prepare_sample
+from protopyramid.figures.drawing import COLOUR_MAP, peak_box, save_figure
+from protopyramid.figures.layouts import (
+    GalleryItem,
+    NeighbourRow,
+    NeighbourTile,
+    gallery_figure,
+    neighbours_figure,
+)
+from protopyramid.prototypes.cases import case_book, layer_of, to_picture
+from protopyramid.prototypes.neighbours import Neighbour
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import Run
+
+GALLERY = "prototypes_gallery.png"
+NEAREST = "prototypes_nearest"
+
+
+def gallery_items(run: Run) -> list[GalleryItem]:
+    """All prototypes with their cases, to draw."""
+    layer_of(run.model)
+    cases = case_book(run).cases(run.model, [record.index for record in run.prototypes])
+    return [
+        GalleryItem(
+            index=index,
+            class_name=case.record.class_name,
+            level=case.record.level,
+            image=case.image,
+            activation=case.activation,
+            box=peak_box(case.activation),
+        )
+        for index, case in cases.items()
+    ]
+
+
+def write_gallery(run: Run, out: str | Path, colour_map: str = COLOUR_MAP) -> Path:
+    """Write prototypes_gallery.png: all prototypes by class and level."""
+    title = f"Prototypes of {run.name} by class and level"
+    figure = gallery_figure(gallery_items(run), run.config.data.classes, title, colour_map)
+    return save_figure(figure, Path(out) / GALLERY)
+
+
+def write_nearest(
+    run: Run, nearest: Mapping[str, Sequence[Sequence[Neighbour]]], out: str | Path
+) -> list[Path]:
+    """Write prototypes_nearest.json and, for each class, a picture of its prototypes' nearest images.
+
+    nearest: {split: for each prototype, its nearest images}.
+    """
+    folder = RunFolder(out)
+    content = [
+        {
+            **record.to_json(),
+            "nearest": {s: [n.to_json() for n in f[place]] for s, f in nearest.items()},
+        }
+        for place, record in enumerate(run.prototypes)
+    ]
+    written = [folder.write_json(f"{NEAREST}.json", content)]
+    items = gallery_items(run)
+    for number, name in enumerate(run.config.data.classes):
+        places = [place for place, item in enumerate(items) if item.class_name == name]
+        rows = [
+            NeighbourRow(items[p], {split: _tiles(run, name, f[p]) for split, f in nearest.items()})
+            for p in places
+        ]
+        if rows:
+            figure = neighbours_figure(rows, f"What the {name} prototypes are near to")
+            path = folder / f"{NEAREST}_{slug(name, number)}.png"
+            written.append(save_figure(figure, path, dpi=110))
+    return written
+
+
+def slug(name: str, number: int) -> str:
+    """A class name as part of a file name.
+
+    >>> slug("ill-defined / other", 2), slug("悪性", 3)
+    ('ill-defined-other', 'class-3')
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return plain or f"class-{number}"
+
+
+def _tiles(run: Run, owner: str, found: Sequence[Neighbour]) -> list[NeighbourTile]:
+    return [
+        NeighbourTile(
+            image=to_picture(prepare_sample(each.sample, run.config.data).image),
+            box=each.box,
+            label=each.sample.label,
+            similarity=each.similarity,
+            same_class=each.sample.label == owner,
+        )
+        for each in found
+    ]

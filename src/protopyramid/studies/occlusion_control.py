@@ -1,0 +1,117 @@
+"""The positive control: the annotated part of every image replaced by its surroundings.
+
+A model that looks at the margin is lost without it. On phantoms nothing outside the annotated band tells
+the margins apart, so its AUROC must fall to chance; what is left above shows a leak of the data or the
+model. Where there is a box and no mask, the whole box is replaced; its size and what surrounds it stay.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from protopyramid.data.cropping import to_16_bits, to_grey
+from protopyramid.data.images import read_image, read_mask
+from protopyramid.data.manifest import Sample, manifest_text, read_manifest
+from protopyramid.errors import UserError
+from protopyramid.evaluation.evaluate import class_numbers, run_pass
+from protopyramid.evaluation.split import evaluated_split, patients
+from protopyramid.metrics import classification as metrics
+from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import Run
+
+SMOOTHINGS = 400  # of the membrane; on a band of a few pixels it has long settled by then
+
+
+def replaced(images: Tensor, masks: Tensor) -> Tensor:
+    """Images (B, H, W) whose masked pixels (B, H, W) bool are a smooth membrane over the others.
+
+    The membrane (Laplace's equation with the unmasked pixels as its frame) is made of the surroundings
+    alone: two images that are equal outside the mask become equal.
+    """
+    known = (~masks).to(images.dtype)[:, None]
+    values = images[:, None] * known
+    filled = torch.where(masks[:, None], _from_coarse(values, known), images[:, None])
+    for _ in range(SMOOTHINGS):
+        padded = F.pad(filled, (1, 1, 1, 1), mode="replicate")
+        around = padded[..., :-2, 1:-1] + padded[..., 2:, 1:-1]
+        around += padded[..., 1:-1, :-2] + padded[..., 1:-1, 2:]
+        filled = torch.where(masks[:, None], around / 4, images[:, None])
+    return filled[:, 0]
+
+
+def _from_coarse(values: Tensor, known: Tensor) -> Tensor:
+    """A first guess for unknown pixels: means of the known ones, from ever larger squares."""
+    height, width = values.shape[-2:]
+    if min(height, width) == 1:
+        return values / known.clamp(min=1e-12)
+    mean, share = (F.avg_pool2d(each, 2, ceil_mode=True) for each in (values, known))
+    coarse = F.interpolate(_from_coarse(mean, share), (height, width), mode="nearest")
+    return torch.where(known > 0, values / known.clamp(min=1e-12), coarse)
+
+
+def write_control(manifest: Path, folder: Path, split: str = "test") -> Path:
+    """The annotated images of a split with their annotation replaced, and their manifest."""
+    target = folder / "manifest.csv"
+    if target.is_file():
+        return target
+    table = read_manifest(manifest)
+    rows = [sample for sample in table.split(split) if sample.mask or sample.box]
+    if not rows:
+        raise UserError(
+            f"{manifest}: no image of split {split} has a mask or a box; set no control"
+        )
+    out = RunFolder(folder)
+    written = []
+    for number, sample in enumerate(rows):
+        name = f"images/{number:05d}.png"
+        out.write_bytes(name, _picture(sample))
+        written.append(replace(sample, image=folder / name, mask=None))
+    chosen = replace(table, samples=tuple(written))
+    return out.write_text(target.name, manifest_text(chosen, folder))
+
+
+def _picture(sample: Sample) -> bytes:
+    grey = to_grey(read_image(sample.image))
+    mask = torch.from_numpy(_annotated(sample, (grey.shape[0], grey.shape[1])))
+    return grey_png(replaced(torch.from_numpy(grey)[None], mask[None])[0].numpy())
+
+
+def grey_png(image: NDArray[np.float32]) -> bytes:
+    """A grey image (H, W) from 0 to 1 as PNG of 16 bits."""
+    buffer = io.BytesIO()
+    Image.fromarray(to_16_bits(image)).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def _annotated(sample: Sample, size: tuple[int, int]) -> NDArray[np.bool_]:
+    """The mask of an image of size (height, width) or, without one, its lesion box."""
+    if sample.mask is not None:
+        return read_mask(sample.mask, size)
+    assert sample.box is not None
+    x0, y0, x1, y1 = (round(value) for value in sample.box)
+    mask = np.zeros(size, dtype=np.bool_)
+    mask[max(y0, 0) : y1, max(x0, 0) : x1] = True
+    return mask
+
+
+def control_auroc(run: Run, manifest: Path, split: str = "test") -> float | None:
+    """Macro AUROC over the margins of a run on the images of write_control."""
+    chosen = evaluated_split(run, manifest, split)
+    labels: NDArray[np.int64] = class_numbers(run, chosen)
+    probabilities = metrics.softmax(run_pass(run, chosen, labels).logits.numpy())
+    weights = metrics.resample_weights(patients(chosen.samples), 1, 0)
+    data = run.config.data
+    figures = metrics.auroc_figures(
+        probabilities, labels, data.classes, data.negative_class, weights
+    )
+    mean: float | None = figures["mean"]
+    return mean

@@ -1,0 +1,246 @@
+"""Where training gets its maps from: the images, or the cache of the frozen part."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protopyramid.config.schema import Config
+from protopyramid.data.augmentation import augment
+from protopyramid.data.store import ImageStore
+from protopyramid.inference.batches import device_of, model_input
+from protopyramid.model.backbones import IMAGE, LEVELS
+from protopyramid.model.network import PrototypeNetwork
+from protopyramid.training.distributed import all_reduce_max, node_share
+from protopyramid.training.feature_cache import (
+    CacheLayout,
+    FeatureCache,
+    cache_key,
+    check_budget,
+    hold,
+    is_complete,
+    mark_complete,
+    row_batches,
+)
+
+Indices = NDArray[np.int64]
+# The second number of an augmentation key: fixed views come first, then fresh ones by epoch.
+FIXED_VIEWS = 10_000
+REPEATS = 1_000
+PARTS = PLAIN, FIXED = "plain", "fixed"  # folders of a cache: images as they are, and their views
+KEY_LETTERS = 16  # of a cache's key, enough to name its folder
+
+
+@dataclass(frozen=True)
+class CachePlace:
+    """Where caches are kept: in the run's folder, or in one that runs with the same frozen part share.
+
+    A shared cache has the maps of all levels up to the cut, whichever of them the run's neck reads.
+    """
+
+    folder: Path
+    shared: bool = False
+
+
+class FeatureBatch(NamedTuple):
+    """A batch ready for the network: maps to start from {block: (B, C, H, W)}, with the image under
+    block 0; masks (B, S, S), 1 inside; annotated (B,) bool."""
+
+    maps: dict[int, Tensor]
+    masks: Tensor
+    annotated: Tensor
+
+
+class FeatureSource:
+    """The images of one split, as starting maps for the network."""
+
+    def __init__(
+        self,
+        name: str,
+        model: PrototypeNetwork,
+        store: ImageStore,
+        config: Config,
+        place: CachePlace,
+    ) -> None:
+        self.name, self.model, self.store, self.config = name, model, store, config
+        self.place = place
+        self._plain: FeatureCache | None = None  # a row an image
+        self._fixed: FeatureCache | None = None  # a row an image and view
+        self._key = ""
+        self._views = 0
+
+    def plain(self, images: Indices) -> FeatureBatch:
+        """Images as they are."""
+        if self._plain is not None:
+            return self._cached(self._plain, images)
+        return self._loaded(images, None)
+
+    def fresh(self, images: Indices, repeats: Indices, epoch: int) -> FeatureBatch:
+        """New random views of images, which depend on seed, epoch and index alone."""
+        draws = FIXED_VIEWS + epoch * REPEATS + np.minimum(repeats, REPEATS - 1)
+        return self._loaded(images, draws)
+
+    def fixed(self, images: Indices, repeats: Indices, epoch: int, views: int) -> FeatureBatch:
+        """One of the fixed views of each image, another one each epoch."""
+        chosen = (epoch + images + repeats) % views
+        if self._fixed is not None and views == self._views:
+            return self._cached(self._fixed, images * views + chosen)
+        return self._loaded(images, chosen)
+
+    def prefetch(self, images: Indices) -> None:
+        """Start decoding images that will soon be asked for."""
+        if self._plain is None:
+            self.store.prefetch(images.tolist())
+
+    # -- the cache -------------------------------------------------------------------------------
+    def layouts(self, cut: int, views: int) -> list[CacheLayout]:
+        """What a cache at this cut would hold: images as they are and, if any, their fixed views.
+
+        Half precision is good enough to train on, not to project on: only the views have it. The
+        shapes are found by a dry run on one image.
+        """
+        size = self.config.data.image_size
+        maps = self._at_cut(torch.zeros(1, 3, size, size), cut)
+        shapes = {block: (m.shape[1], m.shape[2], m.shape[3]) for block, m in maps.items()}
+        plain = CacheLayout(len(self.store), shapes, size, half=False)
+        if not views:
+            return [plain]
+        half = self.config.train.cache.half
+        return [plain, CacheLayout(len(self.store) * views, shapes, size, half)]
+
+    def open_cache(self, cut: int, views: int, fabric: Fabric, tick: Callable[[], None]) -> None:
+        """Use the cache of this cut and these views, building it where it is not complete.
+
+        Every machine has its own: mapped files that several machines write are not safe on all file
+        systems, and reading is what has to be fast.
+        """
+        layouts = self.layouts(cut, views)
+        key = cache_key(self._frozen_state(cut), cut, views, layouts, *self._facts())
+        if self._plain is not None and key == self._key:
+            return
+        node = f"node-{fabric.node_rank}"
+        folder = self.place.folder / (key[:KEY_LETTERS] if self.place.shared else "") / node
+        first = fabric.local_rank == 0
+        with hold(folder, tick) if first and self.place.shared else nullcontext():
+            folder = folder / self.name
+            if all_reduce_max(fabric, int(first and not is_complete(folder, key))):
+                self.close_cache()
+                self._build(folder, layouts, cut, fabric, tick)
+                fabric.barrier()
+                if first:
+                    mark_complete(folder, key)
+        caches = [
+            FeatureCache(folder / name, layout, "r")
+            for name, layout in zip(PARTS, layouts, strict=False)
+        ]
+        self._plain, self._fixed = caches[0], caches[1] if views else None
+        self._key, self._views = key, views
+
+    def close_cache(self) -> None:
+        """Go back to the images."""
+        self._plain = self._fixed = None
+        self._key, self._views = "", 0
+
+    def _build(
+        self,
+        folder: Path,
+        layouts: Sequence[CacheLayout],
+        cut: int,
+        fabric: Fabric,
+        tick: Callable[[], None],
+    ) -> None:
+        if fabric.local_rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            check_budget(folder, layouts, self.config.train.cache.disk_budget)
+        for name, layout in zip(PARTS, layouts, strict=False):
+            if fabric.local_rank == 0:
+                (folder / name).mkdir()
+                FeatureCache(folder / name, layout, "w+")
+            fabric.barrier()
+            cache = FeatureCache(folder / name, layout, "r+")
+            self._fill(
+                cache, 0 if name == PLAIN else layout.rows // len(self.store), cut, fabric, tick
+            )
+
+    def _fill(
+        self,
+        cache: FeatureCache,
+        views: int,
+        cut: int,
+        fabric: Fabric,
+        tick: Callable[[], None],
+    ) -> None:
+        """Compute and write this process's share of the rows; with no views, of the images.
+
+        Views are for training steps and in their precision; images as they are stay exact.
+        """
+        batches = list(row_batches(cache.layout.rows, self.config.train.eval_batch_size))
+        for rows in node_share(fabric, batches):
+            tick()
+            fetched = (
+                self._loaded(rows // views, rows % views) if views else self._loaded(rows, None)
+            )
+            with fabric.autocast() if views else nullcontext():
+                maps = self._at_cut(fetched.maps[IMAGE], cut)
+            cache.write(rows, maps, fetched.masks, fetched.annotated)
+        cache.flush()
+
+    def _at_cut(self, images: Tensor, cut: int) -> dict[int, Tensor]:
+        """The maps that cross a cut: that of the block itself, and finer ones that the neck reads."""
+        model = self.model
+        read = LEVELS if self.place.shared else model.neck.inputs
+        keep = {cut, *(level for level in read if level <= cut)}
+        modes = [(module, module.training) for module in model.backbone.modules()]
+        model.backbone.eval()
+        with torch.no_grad():
+            maps = model.backbone.advance({IMAGE: images.to(device_of(model))}, keep)
+        for module, mode in modes:
+            module.training = mode
+        return maps
+
+    def _frozen_state(self, cut: int) -> dict[str, Tensor]:
+        return {
+            f"{number}.{name}": tensor
+            for number in range(1, cut + 1)
+            for name, tensor in self.model.backbone.block(number).state_dict().items()
+        }
+
+    def _facts(self) -> tuple[object, ...]:
+        names = tuple(sample.name for sample in self.store.samples)
+        data = self.config.data
+        dicom = data.dicom.model_dump_json()
+        fixed = (data.image_size, data.fit, dicom, data.mean, data.std, self.config.train.seed)
+        padding = self.config.model.backbone.padding  # the frozen weights do not tell it
+        precision = self.config.train.precision
+        return (names, fixed, padding, precision, self.config.augmentation.model_dump_json())
+
+    def _cached(self, cache: FeatureCache, rows: Indices) -> FeatureBatch:
+        maps, masks, annotated = cache.read(rows)
+        device = device_of(self.model)
+        maps = {block: m.to(device, non_blocking=True) for block, m in maps.items()}
+        return FeatureBatch(maps, masks.to(device), annotated.to(device))
+
+    # -- the images ------------------------------------------------------------------------------
+    def _loaded(self, images: Indices, draws: Indices | None) -> FeatureBatch:
+        """Images as they are (draws None) or augmented with the key of each draw."""
+        loaded = self.store.load(images.tolist())
+        pictures, masks = loaded.images, loaded.masks
+        if draws is not None:
+            seed = self.config.train.seed
+            keys = [(seed, int(d), int(image)) for d, image in zip(draws, images, strict=True)]
+            pictures, masks = augment(pictures, masks, keys, self.config.augmentation)
+        device = device_of(self.model)
+        channels_last = self.config.train.channels_last
+        ready = model_input(pictures, self.config.data, device, channels_last)
+        return FeatureBatch({IMAGE: ready}, masks.to(device), loaded.annotated.to(device))

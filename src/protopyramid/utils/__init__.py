@@ -1,0 +1,1 @@
+"""What every room needs: atomic writing, locks, journals, tables, processes, progress."""

@@ -1,0 +1,120 @@
+"""Atomic, durable file writing: the only place that replaces a file.
+
+A file is complete or it is not there: content goes to a temporary file beside its target, is flushed to
+the disk and renamed. What a killed process leaves behind starts with `TEMPORARY`, and `remove_partial`
+clears it away.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from protopyramid.errors import UserError
+
+TEMPORARY = ".partial-"
+CHUNK = 1 << 20
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file that takes the place of `target` when the block ends without an error.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "note.txt"
+        >>> with replacing(path) as file:
+        ...     _ = file.write(b"whole or not at all")
+        >>> path.read_text()
+        'whole or not at all'
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY)
+        partial = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            partial.chmod(0o644)
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise disk_error(target, error) from error
+
+
+def write_bytes(target: Path, content: bytes) -> Path:
+    """Write a file atomically: after a crash it holds the old bytes or the new ones, whole."""
+    with replacing(target) as file:
+        file.write(content)
+    return target
+
+
+def write_text(target: Path, content: str) -> Path:
+    """Write text atomically, as UTF-8."""
+    return write_bytes(target, content.encode())
+
+
+def write_json(target: Path, content: object) -> Path:
+    """Write JSON atomically; NaN and infinity are refused, since other readers do not know them."""
+    return write_text(target, json_text(content))
+
+
+def json_text(content: object) -> str:
+    """JSON as it stands in our files."""
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+def append_line(target: Path, line: str) -> None:
+    """Append a line to a log."""
+    try:
+        with target.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+    except OSError as error:
+        raise disk_error(target, error) from error
+
+
+def reserve(file: BinaryIO, size: int) -> None:
+    """Give an empty file its space on the disk at once, so that a full disk shows here and not later."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    zeros = bytes(min(size, CHUNK))  # elsewhere, writing is the only sure way
+    for start in range(0, size, CHUNK):
+        file.write(zeros[: size - start])
+    file.flush()
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what an earlier process left below a folder when it was killed while writing."""
+    for partial in folder.rglob(TEMPORARY + "*"):
+        partial.unlink(missing_ok=True)
+
+
+def disk_error(target: Path, error: OSError) -> UserError:
+    """The error of a file that cannot be written, in words."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return UserError(
+            f"{target}: the disk is full; free some space, then run the same command again "
+            "(train, crossval: with --resume)"
+        )
+    return UserError(f"{target}: cannot be written ({error.strerror or error})")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; not every file system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,40 @@
+"""Locks between processes, on every operating system; the system releases them when a process ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from protopyramid.utils.files import disk_error
+
+LOCK = ".lock"
+PAUSE = 0.2  # seconds between two attempts
+
+
+@contextmanager
+def locked(folder: Path, busy: Callable[[], None]) -> Iterator[None]:
+    """Hold a folder for this process; it is created if needed.
+
+    While another process holds it, `busy` is called again and again: it raises to give up, or returns
+    to wait.
+    """
+    lock = FileLock(folder / LOCK)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                lock.acquire(timeout=0)
+                break
+            except Timeout:
+                busy()
+                time.sleep(PAUSE)
+    except OSError as error:
+        raise disk_error(folder, error) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,63 @@
+"""Health findings on prototypes whose illness is known."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from protopyramid.metrics.prototype_health import prototype_health
+
+NAMES = ("circumscribed", "spiculated")
+CLASSES = torch.tensor([0, 0, 1, 1])
+LEVELS = torch.tensor([3, 3, 3, 5])
+
+
+def healthy() -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.where(torch.arange(2)[:, None] == CLASSES, 1.0, -0.5)
+    return torch.eye(4), weight, torch.rand(20, 4, generator=generator)
+
+
+def test_healthy_prototypes_have_no_findings() -> None:
+    vectors, weight, scores = healthy()
+    nearest = torch.full((4,), 0.95)
+    for kind in ("cosine", "log-l2"):
+        assert not prototype_health(vectors, CLASSES, LEVELS, kind, weight, scores, nearest, NAMES)
+
+
+def test_duplicates_are_named_within_a_class_and_level_only() -> None:
+    vectors, weight, scores = healthy()
+    vectors[1] = 3 * vectors[0]  # same direction, another length
+    vectors[3] = vectors[2]  # another level
+    (found,) = prototype_health(vectors, CLASSES, LEVELS, "cosine", weight, scores, None, NAMES)
+    assert found.kind == "duplicate" and found.indices == (0, 1)
+    assert found.message.startswith("prototype 1 (circumscribed, level 3)")
+    assert not prototype_health(vectors, CLASSES, LEVELS, "log-l2", weight, scores)
+    vectors[1] = vectors[0] + 1e-4
+    (found,) = prototype_health(vectors, CLASSES, LEVELS, "log-l2", weight, scores)
+    assert found.kind == "duplicate"
+
+
+def test_a_constant_score_and_a_weightless_prototype_are_dead() -> None:
+    vectors, weight, scores = healthy()
+    scores[:, 2] = 0.25
+    weight[:, 3] = 0
+    found = prototype_health(vectors, CLASSES, LEVELS, "cosine", weight, scores, None, NAMES)
+    assert {(f.kind, f.indices) for f in found} == {("dead", (2,)), ("dead", (3,))}
+    assert len(prototype_health(vectors, CLASSES, LEVELS, "cosine", weight, None, None)) == 1
+
+
+def test_a_prototype_against_its_own_class_is_named() -> None:
+    vectors, weight, scores = healthy()
+    weight[1, 2] = -0.2
+    (found,) = prototype_health(vectors, CLASSES, LEVELS, "cosine", weight, scores, None, NAMES)
+    assert (found.kind, found.indices) == ("sign", (2,))
+    assert "prototype 2 (spiculated, level 3)" in found.message and "-0.2" in found.message
+
+
+def test_a_prototype_far_from_every_patch_is_named_for_cosine() -> None:
+    vectors, weight, scores = healthy()
+    nearest = torch.tensor([0.9, 0.9, 0.31, 0.9])
+    (found,) = prototype_health(vectors, CLASSES, LEVELS, "cosine", weight, scores, nearest, NAMES)
+    assert found.kind == "far" and found.indices == (2,) and "0.31" in found.message
+    assert not prototype_health(vectors, CLASSES, LEVELS, "log-l2", weight, scores, nearest, NAMES)

@@ -1,0 +1,180 @@
+"""report.html and MODEL_CARD.md: whole, self-contained, honest about what is missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from protopyramid.data.manifest import Manifest
+from protopyramid.evaluation.evaluate import evaluate_run
+from protopyramid.explain.ranking import Ranked, best_and_worst, rank
+from protopyramid.reports.comparison import leading, pick, write_comparison, write_teaser
+from protopyramid.reports.model_card import write_model_card
+from protopyramid.reports.report import training_plots, write_report
+from protopyramid.runs.run import Run
+
+VOID = {"meta", "img", "br", "link", "input", "hr"}
+
+
+class Checker(HTMLParser):
+    """Tags that are closed in order, and everything that a page refers to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.tags: list[str] = []
+        self.unlabelled = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        known = dict(attrs)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+        self.unlabelled += tag == "img" and not known.get("alt")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def checked(page: str) -> Checker:
+    checker = Checker()
+    checker.feed(page)
+    assert checker.open == []
+    return checker
+
+
+@pytest.fixture(scope="module")
+def evaluated(make_run: Callable[..., Run]) -> Run:
+    run = make_run()
+    evaluate_run(run, bootstrap=20)
+    lines = [
+        '{"kind": "epoch", "stage": "A", "epoch": 1, "losses": {"cross_entropy": 1.4, "fine": 2}, '
+        '"validation": {"auroc": null, "accuracy": 0.3}}',
+        '{"kind": "project"}',
+        '{"kind": "epoch", "stage": "C", "epoch": 2, "losses": {"cross_entropy": 0.7}, '
+        '"validation": {"auroc": 0.6, "accuracy": 0.4}}',
+    ]
+    run.folder.write_text("metrics.jsonl", "\n".join(lines) + "\n")
+    return run
+
+
+def test_report_is_one_page_without_network_or_script(evaluated: Run, manifest: Manifest) -> None:
+    page = write_report(evaluated, None, manifest.split("test")).read_text()
+    found = checked(page)
+    assert "script" not in found.tags and found.unlabelled == 0
+    assert found.links and all(link.startswith("data:image/") for link in found.links)
+    assert "url(" not in page and "@import" not in page
+    titles = re.findall(r"<h2>(.*?)</h2>", page)
+    assert titles == [
+        "Data",
+        "Results on test",
+        "Where it looks",
+        "Explained test cases",
+        "Prototypes",
+        "Training",
+    ]
+    assert "Best explained" in page and "Worst explained" in page and "chance" in page
+
+
+def test_report_shows_the_figures_of_the_evaluation(evaluated: Run) -> None:
+    results = evaluated.folder.read_json("evaluation/test.json")
+    page = write_report(evaluated, results).read_text()
+    assert f"{results['auroc']['mean']:.2f}" in page
+    for count in (count for row in results["confusion_matrix"] for count in row):
+        assert f">{count}<small>" in page
+
+
+def test_report_without_evaluation_or_samples_says_so(run: Run) -> None:
+    page = write_report(run).read_text()
+    checked(page)
+    assert "Not evaluated yet" in page and "Explained test cases" not in page
+
+
+def test_report_of_a_black_box_says_that_it_is_one(black_box: Run, manifest: Manifest) -> None:
+    results = evaluate_run(black_box, bootstrap=10)
+    page = write_report(black_box, results, manifest.split("test")[:2]).read_text()
+    checked(page)
+    assert "black box" in page and "<h2>Prototypes</h2>" not in page
+
+
+def test_names_are_escaped(make_run: Callable[..., Run], manifest: Manifest) -> None:
+    run = make_run(system="<b>&")
+    page = write_report(run).read_text()
+    checked(page)
+    assert "<b>&" not in page.replace("<b>&amp;", "")
+
+
+def test_leaked_results_are_marked(evaluated: Run) -> None:
+    results = {**evaluated.folder.read_json("evaluation/test.json"), "leaked": True}
+    assert "LEAKED" in write_report(evaluated, results).read_text()
+    assert "Leaked" in write_model_card(evaluated, results).read_text()
+
+
+def test_model_card_says_what_it_is_for_and_how_good_it_is(evaluated: Run) -> None:
+    card = write_model_card(evaluated).read_text()
+    mean = evaluated.folder.read_json("evaluation/test.json")["auroc"]["mean"]
+    for text in ("Research only", "Not a medical device", f"{mean:.2f}", "How to cite", "chance"):
+        assert text in card
+
+
+def test_model_card_without_evaluation(run: Run) -> None:
+    assert "Not evaluated yet" in write_model_card(run, None).read_text()
+
+
+def test_training_plots_of_nothing_are_none() -> None:
+    assert training_plots([]) == []
+    assert training_plots([{"kind": "project"}]) == []
+
+
+# -- which cases ---------------------------------------------------------------------------------
+def test_ranking_puts_right_answers_before_wrong_ones(run: Run, manifest: Manifest) -> None:
+    ranked = rank(run, manifest.split("test"))
+    assert all(each.inside is not None and 0 <= each.inside <= 1 for each in ranked)
+    rights = [each.predicted == each.sample.label for each in ranked]
+    assert rights == sorted(rights, reverse=True)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 9])
+def test_best_and_worst_do_not_overlap(count: int, manifest: Manifest) -> None:
+    sample = manifest.samples[0]
+    ranked = [Ranked(sample, "x", 1 - number / 10, None) for number in range(count)]
+    best, worst = best_and_worst(ranked, 2)
+    chosen = [each.probability for each in best + worst]
+    assert len(set(chosen)) == len(chosen) == min(count, 4)
+    assert best == ranked[: len(best)] and (not worst or worst[0] == ranked[-1])
+
+
+# -- comparison ----------------------------------------------------------------------------------
+def test_comparison_and_teaser_are_drawn(
+    run: Run, black_box: Run, manifest: Manifest, tmp_path: Path
+) -> None:
+    samples = manifest.split("test")
+    for path in (
+        write_comparison([run, black_box], samples, tmp_path / "comparison.png"),
+        write_teaser([black_box, run], samples, tmp_path / "teaser.png"),
+    ):
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_images_are_picked_from_every_class_in_turn(manifest: Manifest) -> None:
+    classes = ["circumscribed", "indistinct", "spiculated", "negative"]
+    chosen = pick(manifest.samples, classes, 6)
+    assert [sample.label for sample in chosen] == [
+        *["circumscribed"] * 2,
+        *["indistinct"] * 2,
+        "spiculated",
+        "negative",
+    ]
+    assert pick(manifest.samples[:1], classes, 6) == [manifest.samples[0]]
+    assert pick([], classes, 6) == []
+
+
+def test_leading_prototype_is_of_the_predicted_class(run: Run, lesion: Path) -> None:
+    explanation = run.explain(lesion)
+    assert leading(explanation).class_name == explanation.predicted
