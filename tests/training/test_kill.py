@@ -10,7 +10,7 @@ import pytest
 
 from protopyramid.config import dump_config
 from protopyramid.runs.folder import RunFolder
-from protopyramid.runs.run import TEMPORARY
+from protopyramid.utils.files import TEMPORARY
 
 from ..harness import Command, Done, Reference, fault, tiny
 

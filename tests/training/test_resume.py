@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from protopyramid.runs.folder import RunFolder
-from protopyramid.runs.run import TEMPORARY
+from protopyramid.utils.files import TEMPORARY
 from protopyramid.training.checkpoint import load_checkpoint
 
 from ..harness import Command, Reference, copy_manifest, fault
