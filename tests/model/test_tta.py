@@ -14,7 +14,7 @@ SIZE = 48
 
 def network(name, count, double=True):
     torch.manual_seed(0)
-    model = build_model(load_config(name, {"model.backbone.width": 0.0625, "model.looks": count}))
+    model = build_model(load_config(name, {"model.backbone.width": 0.0625, "model.tta": count}))
     return (model.double() if double else model).eval()
 
 
@@ -95,7 +95,7 @@ def test_images_that_are_not_square_can_be_turned():
 def test_one_look_is_the_default_and_training_takes_no_other():
     model, images = network("fpn-iaia-bl", 8), image()
     plain = network("fpn-iaia-bl", 1)
-    assert load_config("fpn-iaia-bl").model.looks == 1
+    assert load_config("fpn-iaia-bl").model.tta == 1
     with torch.no_grad():
         assert model.one_look(images).scores.equal(plain(images).scores)
         z = model.pyramid(images)

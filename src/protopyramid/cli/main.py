@@ -168,4 +168,6 @@ def one_line_warnings() -> Iterator[None]:
                 usual(message, category, filename, lineno, file, line)
 
         warnings.showwarning = show
+        # Python hides these by default; a user of a renamed setting should see them.
+        warnings.filterwarnings("default", category=DeprecationWarning, module=NAME)
         yield

@@ -16,6 +16,7 @@ import json
 import numbers
 import re
 import tomllib
+import warnings
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib.resources import files
@@ -25,6 +26,7 @@ from typing import Any
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from protopyramid.config.aliases import current_key, deprecation, refuse_both, rename_keys
 from protopyramid.config.keys import nearest_key, section_keys
 from protopyramid.config.messages import describe_errors, one_line, shown
 from protopyramid.config.schema import Config
@@ -58,15 +60,37 @@ def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
         name_or_path: a preset's name, or the path of a TOML file.
         overrides: values by dotted key, for example `{"model.neck.dim": 64}`.
 
+    A key that has been renamed still works, with a DeprecationWarning.
+
     Raises:
         UserError: one line that names the file or key, what is wrong and what to do.
     """
-    overrides = dict(overrides or {})
+    config, renamed = _load(name_or_path, overrides or {})
+    for old, new in renamed.items():
+        warnings.warn(deprecation(old, new), DeprecationWarning, stacklevel=2)
+    return config
+
+
+def load_saved_config(path: str | Path) -> Config:
+    """The configuration that a run was saved with; its keys may have been renamed since."""
+    return _load(Path(path), {})[0]
+
+
+def _load(name_or_path: str | Path, overrides: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
+    """A configuration, and the renamed keys in it: the new name of each old one."""
     try:
-        tree, source = _read(name_or_path)
+        tree, source, renamed = _read(name_or_path)
+        current: Tree = {}
         for key, value in overrides.items():
-            tree = _with_override(tree, key, _plain(value, key))
-        return _validated(tree, source, list(overrides))
+            new = current_key(key)
+            current[new], below = rename_keys(_plain(value, key), new)
+            if new != key:
+                refuse_both(key, new, new in overrides)
+                renamed[key] = new
+            renamed |= below
+        for key, value in current.items():
+            tree = _with_override(tree, key, value)
+        return _validated(tree, source, list(current)), renamed
     except RecursionError:
         raise UserError(f"{name_or_path}: tables or lists are nested too deeply") from None
 
@@ -109,20 +133,20 @@ def _preset_text(name: str) -> str:
     return (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
 
 
-def _read(name_or_path: str | Path) -> tuple[Tree, str]:
-    """The tree of settings, and the name by which messages speak of where it comes from."""
+def _read(name_or_path: str | Path) -> tuple[Tree, str, dict[str, str]]:
+    """The tree of settings, the name that messages give its source, and its renamed keys."""
     name = str(name_or_path)
     if isinstance(name_or_path, str) and name in preset_names():
-        return _tree(_validated(tomllib.loads(_preset_text(name)), name, [])), name
-    tree = _plain_file(_parse_file(Path(name_or_path)), name)
+        return _tree(_validated(tomllib.loads(_preset_text(name)), name, [])), name, {}
+    tree, renamed = _plain_file(_parse_file(Path(name_or_path)), name)
     if "preset" not in tree:
         # Completed here, so that an override of a single entry finds the table it belongs to.
-        return _completed(tree), name
+        return _completed(tree), name, renamed
     preset = tree.pop("preset")
     if preset not in preset_names():
         raise UserError(f"{name}: preset: no preset {shown(preset)}; {_known_presets(preset)}")
     base = _tree(_validated(tomllib.loads(_preset_text(preset)), preset, []))
-    return _merged(base, tree), name
+    return _merged(base, tree), name, renamed
 
 
 def _parse_file(path: Path) -> Tree:
@@ -145,12 +169,11 @@ def _parse_file(path: Path) -> Tree:
         raise UserError(f"{one_line(str(path))}: not valid TOML: {one_line(str(error))}") from None
 
 
-def _plain_file(tree: Tree, name: str) -> Tree:
+def _plain_file(tree: Tree, name: str) -> tuple[Tree, dict[str, str]]:
     try:
-        plain: Tree = _plain(tree, "")
+        return rename_keys(_plain(tree, ""))
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
-    return plain
 
 
 def _known_presets(wanted: object) -> str:

@@ -336,10 +336,15 @@ class ModelConfig(Section):
         PoolingConfig(), description="How a similarity map becomes a score."
     )
     head: HeadConfig = Field(HeadConfig(), description="The last layer.")
-    looks: Literal[1, 4, 8] = Field(
+    tta: Literal[1, 4, 8] = Field(
         1,
-        description="Looks at an image for a prediction: as it is (paper), 4 with flips, 8 with quarter turns as well; scores are averaged. Training takes one.",
+        description="Test-time augmentation: orientations averaged per prediction; 1 = the image as it is (paper), 4 = its flips, 8 = flips and quarter turns. Training uses one.",
     )
+
+    @property
+    def looks(self) -> int:
+        """The old name of `tta`."""
+        return self.tta
 
 
 class FineLossConfig(Section):

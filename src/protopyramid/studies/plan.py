@@ -28,12 +28,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from protopyramid.config import load_config
+from protopyramid.config.aliases import current_key
 from protopyramid.config.loading import preset_names
 from protopyramid.config.schema import Config
 from protopyramid.config.small import SETTINGS
 from protopyramid.errors import UserError
 
-AFTER_TRAINING = ("model.looks",)  # settings that change nothing in training
+AFTER_TRAINING = ("model.tta",)  # settings that change nothing in training
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
@@ -49,7 +50,7 @@ class Variant(BaseModel):
     set: dict[str, Any] = Field({}, description="Settings by dotted key that go on top of those.")
     backbone_from: str = Field("", description="The variant whose backbone it starts from.")
     run_of: str = Field(
-        "", description="The variant whose trained runs it takes; `set` is then of model.looks."
+        "", description="The variant whose trained runs it takes; `set` is then of model.tta."
     )
     without: list[str] = Field([], description="Labels whose rows are left out of the data.")
     group: str = Field("", description="Heading of its part of the table.")
@@ -75,7 +76,7 @@ class Variant(BaseModel):
         trained = [
             name for name in ("preset", "on", "backbone_from", "without") if getattr(self, name)
         ]
-        trained += [key for key in self.set if key not in AFTER_TRAINING]
+        trained += [key for key in self.set if current_key(key) not in AFTER_TRAINING]
         if trained:
             raise ValueError(
                 f'variant "{self.name}" takes the runs of "{self.run_of}", so {trained[0]} cannot be set'
