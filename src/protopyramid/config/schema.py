@@ -8,13 +8,14 @@ choice that the paper leaves open.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-MARGIN_CLASSES = ("circumscribed", "indistinct", "spiculated", "negative")
+NEGATIVE_CLASS = "negative"
+MARGIN_CLASSES = ("circumscribed", "indistinct", "spiculated", NEGATIVE_CLASS)
 SIZE_MULTIPLE = 16  # four max-pools of stride 2 come before the coarsest level
 PARTS = ("backbone", "neck", "prototypes", "head")
 MAX_BLOCKS = 5
@@ -48,6 +49,11 @@ def _check_part(part: str) -> None:
         raise ValueError(
             f'no part "{part}"; the parts are {", ".join(PARTS)} and backbone.1 to backbone.5'
         )
+
+
+def _default_negative_class(data: dict[str, Any]) -> str:
+    """The paper's negative class where the classes have it, else none."""
+    return NEGATIVE_CLASS if NEGATIVE_CLASS in data.get("classes", []) else ""
 
 
 def _check_table_names(fine: FineLossConfig, classes: list[str]) -> None:
@@ -114,7 +120,7 @@ class DataConfig(Section):
         description="Class names in the order of the logits; every label of the manifest must be one of them.",
     )
     negative_class: str = Field(
-        "negative",
+        default_factory=_default_negative_class,
         description='The class of images without a lesion, left out of margin AUROC; "" for none.',
     )
     image_size: int = Field(
