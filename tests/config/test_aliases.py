@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from protopyramid.cli.main import main
-from protopyramid.config import dump_config, load_config, load_saved_config
+from protopyramid.config import dump_config, load_config
 from protopyramid.config.aliases import ALIASES, current_key, rename_keys
 from protopyramid.config.keys import valid_keys
 from protopyramid.errors import UserError
+from protopyramid.runs.run import load_run
 
 
 def old_file(folder: Path, text: str = "[model]\nlooks = 4\n") -> Path:
@@ -31,6 +32,7 @@ def test_an_old_key_in_a_file_works_with_one_warning(tmp_path: Path, text: str) 
     with pytest.warns(DeprecationWarning) as caught:
         config = load_config(old_file(tmp_path, text))
     assert config.model.tta == 4
+    assert "looks" not in dump_config(config)
     (warning,) = caught
     assert "model.looks is now called model.tta" in str(warning.message)
     assert warning.filename == __file__
@@ -56,17 +58,16 @@ def test_a_key_under_both_names_is_refused(tmp_path: Path) -> None:
         load_config("vgg16", {"model.looks": 4, "model.tta": 4})
 
 
-def test_a_saved_configuration_is_read_silently(tmp_path: Path) -> None:
-    config = load_config("fpn-iaia-bl", {"model.tta": 4})
-    path = old_file(tmp_path, dump_config(config).replace("\ntta = 4\n", "\nlooks = 4\n"))
+def test_an_old_run_folder_loads_in_silence(new_run) -> None:
+    run = new_run("old", **{"model.tta": 4})
+    path = run.folder / "config.toml"
+    text = path.read_text()
+    assert "\ntta = 4\n" in text
+    path.write_text(text.replace("\ntta = 4\n", "\nlooks = 4\n"))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert load_saved_config(path) == config
-
-
-def test_a_saved_configuration_is_a_file_even_where_a_preset_has_its_name() -> None:
-    with pytest.raises(UserError, match="no preset and no file"):
-        load_saved_config("vgg16")
+        warnings.simplefilter("error", DeprecationWarning)
+        loaded = load_run(run.folder.path)
+    assert (loaded.config.model.tta, loaded.model.tta) == (4, 4)
 
 
 def test_the_command_line_shows_the_warning_as_one_line(tmp_path: Path, capsys) -> None:

@@ -1,14 +1,13 @@
 """Settings: the schema, the presets, and reading and writing them as TOML."""
 
 from protopyramid.config.catalogue import overlay_names, preset_kind, preset_names, preset_summary
-from protopyramid.config.loading import dump_config, load_config, load_overlay, load_saved_config
+from protopyramid.config.loading import dump_config, load_config, load_overlay
 from protopyramid.config.overrides import parse_assignments
 
 __all__ = [
     "dump_config",
     "load_config",
     "load_overlay",
-    "load_saved_config",
     "overlay_names",
     "parse_assignments",
     "preset_kind",

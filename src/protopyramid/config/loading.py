@@ -38,27 +38,24 @@ from protopyramid.errors import UserError
 NEGATIVE_KEY = "data.negative_class"
 
 
-def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
+def load_config(
+    name_or_path: str | Path, overrides: Mapping[str, Any] | None = None, *, warn: bool = True
+) -> Config:
     """The configuration of a preset or of a TOML file, with some dotted keys overridden.
-
-    A key that has been renamed still works, with a DeprecationWarning.
 
     Args:
         name_or_path: the name of a preset, or the path of a TOML file.
         overrides: values by dotted key, for example `{"model.neck.dim": 64}`.
+        warn: whether a renamed key, which still works, gives a DeprecationWarning. A run's own
+            config.toml is read without: nobody wrote its keys by hand.
 
     Raises:
         UserError: one line that names the file or key, what is wrong and what to do.
     """
     config, renamed = _load(name_or_path, overrides or {})
-    for old, new in renamed.items():
+    for old, new in renamed.items() if warn else ():
         warnings.warn(deprecation(old, new), DeprecationWarning, stacklevel=2)
     return config
-
-
-def load_saved_config(path: str | Path) -> Config:
-    """The configuration that a run was saved with; keys renamed since then are not remarked on."""
-    return _load(Path(path), {})[0]
 
 
 def load_overlay(name: str) -> Tree:

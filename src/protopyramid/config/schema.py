@@ -347,11 +347,6 @@ class ModelConfig(Section):
         description="Test-time augmentation: orientations averaged per prediction; 1 = the image as it is (paper), 4 = its flips, 8 = flips and quarter turns. Training uses one.",
     )
 
-    @property
-    def looks(self) -> int:
-        """The old name of `tta`."""
-        return self.tta
-
 
 class FineLossConfig(Section):
     """The fine-annotation loss."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protopyramid.config import load_saved_config
+from protopyramid.config import load_config
 from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
@@ -57,7 +57,7 @@ def load_run(path: str | Path) -> Run:
     if not folder.path.is_dir():
         raise UserError(f"{folder.path}: no such run folder")
     folder.check_format()
-    config = load_saved_config(folder / layout.CONFIG)
+    config = load_config(folder / layout.CONFIG, warn=False)
     if not (folder / layout.MODEL).is_file():
         raise UserError(
             f"{folder.path}: training has not finished (no {layout.MODEL}); go on with --resume"
