@@ -53,7 +53,7 @@ def test_json_without_a_standard_form_is_refused(tmp_path: Path, value: float) -
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="file/a.txt: cannot be written"):
+    with pytest.raises(UserError, match=r"file/a\.txt: cannot be written"):
         files.write_text(tmp_path / "file/a.txt", "x")
 
 
