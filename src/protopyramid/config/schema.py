@@ -19,7 +19,6 @@ MARGIN_CLASSES = ("circumscribed", "indistinct", "spiculated", NEGATIVE_CLASS)
 SIZE_MULTIPLE = 16  # four max-pools of stride 2 come before the coarsest level
 PARTS = ("backbone", "neck", "prototypes", "head")
 MAX_BLOCKS = 5
-DEFAULT_K = 9  # patches in a top-k mean (ancestor: 9 of 196)
 
 Level = Annotated[int, Field(ge=2, le=5)]
 Count = Annotated[int, Field(ge=0, le=10_000)]
@@ -260,8 +259,8 @@ class PoolingConfig(Section):
 
     kind: Literal["focal", "topk", "max", "average"] = "focal"
     """Top-k mean minus the mean of all (paper), top-k mean (IAIA-BL), maximum (ProtoPNet), or mean."""
-    k: PoolSize | dict[Level, PoolSize] = DEFAULT_K
-    """Patches in the top-k mean: a number, a fraction of the map, or a table of either by level."""
+    k: PoolSize | dict[Level, PoolSize] = 9
+    """Patches in the top-k mean (ancestor: 9 of 196): a number, a fraction of the map, or a table of either by level."""
 
 
 class HeadConfig(Section):
@@ -477,7 +476,10 @@ RepeatConfig.model_rebuild()
 STAGE_A = TrainPhaseConfig(
     name="A", epochs=5, learning_rates={"neck": 3e-3, "prototypes": 3e-3, "head": 1e-3}
 )
-STAGE_B: list[ProjectPhaseConfig | FitHeadPhaseConfig] = [ProjectPhaseConfig(), FitHeadPhaseConfig()]
+STAGE_B: list[ProjectPhaseConfig | FitHeadPhaseConfig] = [
+    ProjectPhaseConfig(),
+    FitHeadPhaseConfig(),
+]
 STAGE_C = TrainPhaseConfig(
     name="C",
     learns=list(PARTS),
@@ -612,6 +614,6 @@ def pool_size(k: int | float | Mapping[int, int | float], level: int, cells: int
     >>> pool_size(9, 5, 196), pool_size(0.05, 2, 3136), pool_size({2: 20}, 5, 196)
     (9, 157, 9)
     """
-    chosen = k.get(level, DEFAULT_K) if isinstance(k, Mapping) else k
+    chosen = k.get(level, PoolingConfig.model_fields["k"].default) if isinstance(k, Mapping) else k
     wanted = chosen if isinstance(chosen, int) else round(chosen * cells)
     return max(1, min(int(wanted), cells))
