@@ -3,8 +3,10 @@
 from protopyramid.config.catalogue import overlay_names, preset_kind, preset_names, preset_summary
 from protopyramid.config.loading import dump_config, load_config, load_overlay
 from protopyramid.config.overrides import parse_assignments
+from protopyramid.config.reference import annotated_toml
 
 __all__ = [
+    "annotated_toml",
     "dump_config",
     "load_config",
     "load_overlay",
