@@ -45,7 +45,7 @@ from protopyramid.benchmarks.timing import Pair, in_turns
 from protopyramid.config.schema import Config
 from protopyramid.data.images import normalise
 from protopyramid.errors import UserError
-from protopyramid.export import EvidenceModule, to_onnx
+from protopyramid.export.formats import EvidenceModule, to_onnx
 from protopyramid.inference.batches import compile_network
 from protopyramid.losses.build import build_objective
 from protopyramid.losses.fine import MaskStencils, fine_annotation
