@@ -47,12 +47,11 @@ def output_names(model: PrototypeNetwork) -> list[str]:
     return ["logits", "scores", *(f"map_{level}" for level in levels)]
 
 
-def largest_difference(
-    module: EvidenceModule, call: Call, size: int
-) -> float:
+def largest_difference(module: EvidenceModule, call: Call, size: int) -> float:
     """The largest difference between `call` and torch in any output, over batches of several sizes.
 
-    `call`: images (B, 3, size, size) -> the outputs of `module`. Infinite where shapes differ or a value is NaN.
+    `call`: images (B, 3, size, size) -> the outputs of `module`. Infinite where shapes differ or a value
+    is NaN.
     """
     generator = torch.Generator().manual_seed(0)
     largest = 0.0
@@ -78,9 +77,7 @@ def _program(module: EvidenceModule, size: int) -> torch.export.ExportedProgram:
         return torch.export.export(module, (images,), dynamic_shapes={INPUT: {0: batch}})
 
 
-def to_torch_export(
-    module: EvidenceModule, size: int
-) -> tuple[bytes, Call]:
+def to_torch_export(module: EvidenceModule, size: int) -> tuple[bytes, Call]:
     """The content of a .pt2 file, and a function that runs it."""
     buffer = io.BytesIO()
     with _quiet():
@@ -95,9 +92,7 @@ def to_torch_export(
     return buffer.getvalue(), call
 
 
-def to_onnx(
-    module: EvidenceModule, size: int, threads: int = 0
-) -> tuple[bytes, Call]:
+def to_onnx(module: EvidenceModule, size: int, threads: int = 0) -> tuple[bytes, Call]:
     """The content of an ONNX file, and a function that runs it (0 threads = one per CPU core)."""
     try:
         import onnx  # noqa: F401

@@ -44,7 +44,9 @@ def export_run(run: Run, kind: Format = "onnx", out: Path | None = None) -> Expo
     content, call = (to_onnx if kind == "onnx" else to_torch_export)(module, size)
     difference = largest_difference(module, call, size)
     if not difference <= TOLERANCE:
-        raise RuntimeError(f"the export differs from torch by {difference:.1e}, so it was not written")
+        raise RuntimeError(
+            f"the export differs from torch by {difference:.1e}, so it was not written"
+        )
     folder = RunFolder(path.parent)
     folder.write_bytes(path.name, content)
     description = folder.write_json(path.stem + ".json", describe(run, kind))
@@ -64,5 +66,3 @@ def _check_place(path: Path, kind: Format, run: Run) -> None:
             f"{path}: torch's format contains a pickle, which a run folder must not; "
             "give a file outside it with --out FILE, or use --format onnx"
         )
-
-
