@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from protopyramid.config.schema import PoolingConfig, SimilarityConfig
-from protopyramid.model.prototypes import PrototypeLayer
+from protopyramid.model.pooling import Pooling
+from protopyramid.model.prototypes import PrototypeLayer, classes_and_levels
+from protopyramid.model.similarity import Similarity
 from protopyramid.training.initialise import (
     CollectedPatches,
     PatchCollector,
@@ -26,8 +27,7 @@ LABELS = torch.arange(COUNT) % 3
 
 def layer(kind: str = "cosine") -> PrototypeLayer:
     torch.manual_seed(0)
-    similarity = SimilarityConfig.model_validate({"kind": kind})
-    return PrototypeLayer(COUNTS, DIM, similarity, PoolingConfig(k=1))
+    return PrototypeLayer(*classes_and_levels(COUNTS), DIM, Similarity(kind), Pooling(k=1))
 
 
 def pyramids() -> dict[int, Tensor]:

@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from protopyramid.config.schema import PoolingConfig, ProjectionConfig, SimilarityConfig
+from protopyramid.config.schema import ProjectionConfig
 from protopyramid.errors import UserError
-from protopyramid.model.prototypes import PrototypeLayer
+from protopyramid.model.pooling import Pooling
+from protopyramid.model.prototypes import PrototypeLayer, classes_and_levels
+from protopyramid.model.similarity import Similarity
 from protopyramid.training.projection import (
     CandidateCollector,
     Candidates,
@@ -27,9 +29,9 @@ COUNTS = {0: {3: 3, 5: 2}, 1: {3: 2, 5: 1}, 2: {5: 2}}
 SIZES = {3: (6, 6), 5: (3, 3)}
 DIM, SIDE, NAMES = 5, 24, ("round", "vague", "spiky")
 SIMILARITIES = {
-    "cosine": SimilarityConfig(),
-    "log-l2": SimilarityConfig(kind="log-l2"),
-    "log-l2 squared": SimilarityConfig(kind="log-l2", squared=True),
+    "cosine": Similarity(),
+    "log-l2": Similarity(kind="log-l2"),
+    "log-l2 squared": Similarity(kind="log-l2", squared=True),
 }
 
 
@@ -62,7 +64,7 @@ def world(seed: int = 0, count: int = 17) -> World:
 
 def layer(kind: str = "cosine", seed: int = 1) -> PrototypeLayer:
     torch.manual_seed(seed)
-    prototypes = PrototypeLayer(COUNTS, DIM, SIMILARITIES[kind], PoolingConfig(k=1))
+    prototypes = PrototypeLayer(*classes_and_levels(COUNTS), DIM, SIMILARITIES[kind], Pooling(k=1))
     prototypes.vectors.data = torch.randn_like(prototypes.vectors)
     return prototypes
 

@@ -8,23 +8,24 @@ import typer
 
 
 class Format(StrEnum):
-    """What can be written."""
+    """File formats of an export."""
 
     onnx = "onnx"
     torch_export = "torch-export"
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
-    format: Annotated[Format, typer.Option(help="The kind of file.")] = Format.onnx,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    format: Annotated[Format, typer.Option(help="File format.")] = Format.onnx,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The file to write; else RUN/export/NAME.onnx."),
+        typer.Option(metavar="FILE", help="File to write (default: RUN/export/NAME.onnx)."),
     ] = None,
 ) -> None:
-    """Export a run's model, from image to logits, scores and similarity maps, checked against torch.
+    """Export a run's model as one file: images in, logits, scores and similarity maps out.
 
-    Any number of images at once. A JSON file beside it says what the numbers mean.
+    The outputs are checked against torch's; any number of images at once. A JSON file beside it describes
+    the preprocessing and what the outputs mean.
     """
     from protopyramid.cli.console import say
     from protopyramid.export import export_run

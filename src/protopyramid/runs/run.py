@@ -51,7 +51,7 @@ def load_run(path: str | Path) -> Run:
 
     Example: ``run = load_run("runs/demo"); run.explain("lesion.png").save("why.png")``
     """
-    from protopyramid.model.network import build_model
+    from protopyramid.model.build import build_model
 
     folder = RunFolder(path)
     if not folder.path.is_dir():

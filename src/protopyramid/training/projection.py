@@ -27,6 +27,7 @@ from torch import Tensor
 from protopyramid.config.schema import ProjectionConfig
 from protopyramid.errors import UserError
 from protopyramid.metrics.prototype_health import HEALTHY_SIMILARITY
+from protopyramid.model.cells import touching_cells
 from protopyramid.model.prototypes import PrototypeLayer
 
 Unique = Literal["image", "patch", "none"]
@@ -234,8 +235,7 @@ def eligible_cells(masks: Tensor, annotated: Tensor, size: Sequence[int]) -> Ten
     masks (B, S, S), 1 = inside; annotated (B,) bool -> (B, H, W) bool. An empty mask counts as none: an
     annotation too small for the input size must not take its image out.
     """
-    inside = masks[:, None].float()
-    touched = F.adaptive_max_pool2d(inside, (size[0], size[1]))[:, 0] > 0
+    touched = touching_cells(masks, size[0], size[1])
     free = ~annotated | ~touched.flatten(1).any(dim=1)
     return touched | free[:, None, None]
 

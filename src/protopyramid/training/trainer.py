@@ -27,12 +27,13 @@ from protopyramid.data.images import read_image
 from protopyramid.data.manifest import Manifest
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
+from protopyramid.losses.build import build_objective
 from protopyramid.losses.objective import Losses, Objective
 from protopyramid.metrics.prototype_health import prototype_health
 from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
-from protopyramid.model.head import first_weights
+from protopyramid.model.build import build_model, initial_head_weights
 from protopyramid.model.necks import Pyramid
-from protopyramid.model.network import PrototypeNetwork, build_model
+from protopyramid.model.network import PrototypeNetwork
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.model.weights import start_backbone
 from protopyramid.runs import layout
@@ -149,7 +150,7 @@ class Trainer:
         model = build_model(config).to(fabric.device)
         memory = torch.channels_last if config.train.channels_last else torch.contiguous_format
         self.model: PrototypeNetwork = model.to(memory_format=memory)  # type: ignore[call-overload]
-        self.objective = Objective(config).to(fabric.device)
+        self.objective = build_objective(config).to(fabric.device)
         self.plan = make_plan(config.train)
         self.train_split = self._split("train")
         self.validation = self._split("validation")
@@ -441,7 +442,7 @@ class Trainer:
         if self.model.prototypes is None:
             return torch.zeros_like(self.model.head.weight, device="cpu")
         classes = self.model.prototypes.classes.cpu()
-        return first_weights(classes, len(self.config.data.classes), self.config.model.head)
+        return initial_head_weights(classes, len(self.config.data.classes), self.config.model.head)
 
     # -- passes over images ----------------------------------------------------------------------
     def _centre_pyramid(self, neck: Pyramid) -> None:
