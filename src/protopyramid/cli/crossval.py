@@ -51,7 +51,7 @@ def crossval(
         )
     except Stopped as stopped:
         command = shlex.join(["protopyramid", *sys.argv[1:]])
-        typer.echo(f"{stopped}; everything is saved. Go on with: {command}", err=True)
+        typer.echo(stopped.advice(command), err=True)
         raise typer.Exit(stopped.code) from stopped
     for line in summary_lines(summary):
         typer.echo(line)

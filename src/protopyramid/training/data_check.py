@@ -1,4 +1,4 @@
-"""What must be true of the data before any work is done."""
+"""Checks of the data before any work is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from protopyramid.errors import UserError
 
 
 def training_manifest(path: str | Path, config: Config) -> Manifest:
-    """The manifest of a training: read, with validation rows, and fit for this configuration."""
+    """The manifest of a training: with validation rows, and checked against the configuration."""
     manifest = read_manifest(path, config.data.classes)
     if not manifest.split("train"):
         raise UserError(f"{path}: no row has split 'train'; there is nothing to train on")
@@ -23,7 +23,7 @@ def training_manifest(path: str | Path, config: Config) -> Manifest:
 
 
 def check_classes(manifest: Manifest, config: Config) -> None:
-    """Every class needs training images, and as many as its prototypes want sources."""
+    """Every class needs training images, and enough of them as sources of its prototypes."""
     images = Counter(sample.label for sample in manifest.split("train"))
     without = [name for name in config.data.classes if not images[name]]
     if without:
@@ -38,19 +38,19 @@ def check_classes(manifest: Manifest, config: Config) -> None:
         if images[name] < most and config.projection.source == "class":
             raise UserError(
                 f"{manifest.path}: class {name} has {images[name]} training images but {most} "
-                'prototypes on a level; lower model.prototypes.counts or set projection.unique="patch"'
+                'prototypes on one level; lower model.prototypes.counts, or set projection.unique="patch"'
             )
 
 
 def check_annotations(manifest: Manifest, config: Config) -> None:
-    """Warn where the fine loss has nothing to do, or validation says nothing of a class."""
+    """Warn where the fine loss would have no effect, or validation has no image of a class."""
     train, validation = manifest.split("train"), manifest.split("validation")
     lesions = [sample for sample in train if sample.label != config.data.negative_class]
     fine = config.loss.fine.weight and config.model.neck.kind != "none"
     if fine and not any(sample.mask or sample.box for sample in lesions):
         warnings.warn(
-            f"{manifest.path}: no training image has a mask or a lesion box, so the fine loss does "
-            "nothing; add masks or set loss.fine.weight=0",
+            f"{manifest.path}: no training image has a mask or a lesion box, so the fine loss has "
+            "no effect; add masks, or set loss.fine.weight=0",
             stacklevel=2,
         )
     if not validation:
@@ -63,6 +63,6 @@ def check_annotations(manifest: Manifest, config: Config) -> None:
     if missing:
         warnings.warn(
             f"{manifest.path}: no validation image of class {', '.join(missing)}; "
-            "the model is chosen without it",
+            "the best model is chosen without it",
             stacklevel=2,
         )
