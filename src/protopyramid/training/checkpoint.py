@@ -90,9 +90,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
     optimiser.load_state_dict({"state": state, "param_groups": groups})
     for parameter, values in optimiser.state.items():
         for key, value in values.items():
-            if (
-                value.shape == parameter.shape
-            ):  # in the memory order of the parameter
+            if value.shape == parameter.shape:  # in the memory order of the parameter
                 values[key] = torch.empty_like(parameter).copy_(value)
 
 

@@ -213,7 +213,7 @@ class Reporter:
         ]
         if validation:
             parts.append(metrics_text(validation))
-        parts.append(f"{record['images_per_second']:.0f} images/s")
+        parts.append(f"{record['images_per_second']:.1f} images/s")
         parts.append(
             f"left: about {duration(phase_seconds_left)} of this phase, {duration(seconds_left)} in all"
         )
