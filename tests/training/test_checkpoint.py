@@ -78,24 +78,24 @@ def test_the_last_two_are_kept(tmp_path: Path) -> None:
     assert names == ["00000004.safetensors", "00000005.safetensors", "best.safetensors"]
 
 
-def test_a_damaged_newest_one_is_passed_over_with_a_warning(tmp_path: Path) -> None:
+def test_a_damaged_newest_one_is_skipped_with_a_warning(tmp_path: Path) -> None:
     for number in (1, 2):
         save_checkpoint(RunFolder(tmp_path), number, state(number), network().state_dict(), None)
     newest = tmp_path / "checkpoint/00000002.safetensors"
     content = bytearray(newest.read_bytes())
     content[-3] ^= 1
     newest.write_bytes(bytes(content))
-    with pytest.warns(UserWarning, match="damaged .its checksum differs.; using the one before"):
+    with pytest.warns(UserWarning, match="damaged .checksum mismatch.; using the one before it"):
         restored = load_checkpoint(RunFolder(tmp_path))
     assert restored is not None
     assert restored.state == state(1)
 
 
-def test_no_checkpoint_is_none_and_no_whole_one_is_an_error(tmp_path: Path) -> None:
+def test_no_checkpoint_is_none_and_no_intact_one_is_an_error(tmp_path: Path) -> None:
     assert load_checkpoint(RunFolder(tmp_path)) is None
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint/00000001.safetensors").write_bytes(b"nothing")
-    with pytest.warns(UserWarning), pytest.raises(UserError, match="no checkpoint is whole"):
+    with pytest.warns(UserWarning), pytest.raises(UserError, match="no checkpoint is intact"):
         load_checkpoint(RunFolder(tmp_path))
 
 
@@ -113,7 +113,7 @@ def test_a_damaged_best_model_is_never_used(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-9] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(UserError, match="its checksum differs"):
+    with pytest.raises(UserError, match="checksum mismatch"):
         load_best(RunFolder(tmp_path))
 
 

@@ -37,7 +37,7 @@ def test_good_data_is_taken_in_silence(phantoms: Path) -> None:
         (lambda row: row if ",train," not in row else "", "no row has split 'train'"),
         (
             lambda row: "" if ",spiculated,train," in row and "0004" not in row else row,
-            "class spiculated has 1 training images but 2 prototypes on a level",
+            "class spiculated has 1 training images but 2 prototypes on one level",
         ),
         (lambda row: row.replace(",negative,", ",normal,"), "'normal' is not one of the classes"),
     ],
@@ -64,7 +64,7 @@ def test_patches_may_share_an_image_where_the_config_says_so(
 
 def test_a_fine_loss_without_masks_is_warned_about(phantoms: Path, tmp_path: Path) -> None:
     manifest = copy_manifest(phantoms, tmp_path / "data", without_annotation)
-    with pytest.warns(UserWarning, match="the fine loss does nothing; add masks or set"):
+    with pytest.warns(UserWarning, match="the fine loss has no effect; add masks, or set"):
         training_manifest(manifest, tiny())
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -84,5 +84,5 @@ def test_decay_continues_over_the_phases_of_one_name() -> None:
 
 
 def test_a_phase_that_does_not_train_has_no_rate() -> None:
-    with pytest.raises(ValueError, match="expected a train step, got project"):
+    with pytest.raises(ValueError, match="expected a train phase, got project"):
         rate_factor(plan(train(), PROJECT)[1], 0, 1.0)

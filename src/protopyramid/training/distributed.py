@@ -124,16 +124,16 @@ def on_rank_zero(fabric: Fabric, work: Callable[[], T]) -> T:
     """
     if fabric.world_size == 1:
         return work()
-    mistake: UserError | None = None
+    failure: UserError | None = None
     outcome: list[Any] = [None, False]
     if fabric.is_global_zero:
         try:
             outcome[0] = work()
         except UserError as error:
-            mistake, outcome[1] = error, True
+            failure, outcome[1] = error, True
     torch.distributed.broadcast_object_list(outcome, src=0)
-    if mistake is not None:
-        raise mistake
+    if failure is not None:
+        raise failure
     if outcome[1]:
         raise ErrorElsewhere
     result: T = outcome[0]

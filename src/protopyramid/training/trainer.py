@@ -124,6 +124,12 @@ class Trainer:
     def _start(self) -> None:
         """Everything before the first phase, up to the first checkpoint."""
         reached("start")
+        train, validation = self.passes.train.labels, self.passes.validation.labels
+        epochs = sum(phase.epochs for phase in self.plan)
+        self.reporter.say(
+            f"training on {len(train)} images, validating on {len(validation)}: "
+            f"{len(self.plan)} phases, {epochs} epochs"
+        )
         on_rank_zero(self.fabric, self._begin)
         broadcast_model(self.fabric, self.model)
         self.caches.open_for(0, self.fabric, self.reporter)

@@ -231,8 +231,8 @@ def duration(seconds: float) -> str:
     minutes = round(seconds / 60)
     if minutes < 60:
         return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 10 and minutes else f"{hours} h"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if hours < 10 and rest else f"{minutes / 60:.0f} h"
 
 
 def terms(losses: Mapping[str, float]) -> str:
