@@ -57,6 +57,7 @@ from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.training.feature_cache import CacheLayout, FeatureCache
 from protopyramid.training.features import FeatureBatch
 from protopyramid.training.head_fit import fit_head
+from protopyramid.training.patches import PyramidBatch
 from protopyramid.training.projection import CandidateCollector, project
 
 PUBLISHED_HEAD_EPOCHS = 10
@@ -385,7 +386,8 @@ class _Search:
 
     def update(self, z: dict[int, Tensor], images: Tensor, labels: Tensor) -> None:
         masks = self.masks.expand(len(images), -1, -1)
-        self.collector.update(z, images, labels, masks, torch.zeros(len(images), dtype=torch.bool))
+        free = torch.zeros(len(images), dtype=torch.bool)
+        self.collector.update(PyramidBatch(z, images, labels, masks, free))
 
     def finish(self) -> None:
         project(self.prototypes, self.collector.result(), self.config.projection)

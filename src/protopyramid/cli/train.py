@@ -73,7 +73,7 @@ def stop_in_order(command: str) -> Iterator[None]:
     except Stopped as stopped:
         if not is_rank_zero():
             raise typer.Exit(0) from None
-        typer.echo(f"{stopped}; everything is saved. Continue with: {command}", err=True)
+        typer.echo(stopped.advice(command), err=True)
         raise typer.Exit(stopped.code) from stopped
 
 

@@ -2,7 +2,8 @@
 
     z = neck(backbone(x));  maps = similarity(z, p);  scores = pooling(maps);  logits = W scores
 
-With test-time augmentation, maps and scores are means over the copies, and the logits are W times the mean scores.
+With test-time augmentation, maps and scores are means over the copies, and the logits are W times the mean
+scores.
 FPN-IAIA-BL, IAIA-BL, ProtoPNet and the VGG-16 black box differ in their parts alone; `model.build` makes
 the parts of a configuration.
 Paper: Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification of
