@@ -20,7 +20,6 @@ PRELOADED = (
     "protopyramid.training.engine",
     "protopyramid.studies.crossval",
     "protopyramid.inference.prediction",
-    "kornia.geometry.transform",
     "torch.utils.tensorboard.writer",
 )
 
