@@ -139,7 +139,8 @@ def _inverse(matrices: torch.Tensor) -> torch.Tensor:
     a, b, c = matrices.unbind(-1)
     rows = [torch.linalg.cross(*pair, dim=-1) for pair in ((b, c), (c, a), (a, b))]
     determinants = (a * rows[0]).sum(-1)
-    return torch.stack(rows, -2) / determinants[:, None, None]
+    inverses: torch.Tensor = torch.stack(rows, -2) / determinants[:, None, None]
+    return inverses
 
 
 def _brighten(images: torch.Tensor, draws: Draws, settings: AugmentationConfig) -> torch.Tensor:
