@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protopyramid.data.annotations import Circle, Polygons, drawn_mask
+from protopyramid.data.annotations import Circle, Polygons, bounds, drawn_mask
 
 points = st.lists(st.tuples(st.floats(-3, 13), st.floats(-3, 13)), min_size=3, max_size=6)
 
@@ -42,3 +42,13 @@ def test_a_circle_covers_the_pixels_whose_centre_is_inside(x: float, y: float, r
     mask = drawn_mask(Circle((x, y), r), 9, 10)
     rows, columns = np.mgrid[:9, :10] + 0.5
     assert (mask == ((columns - x) ** 2 + (rows - y) ** 2 <= r**2)).all()
+
+
+@given(points)
+def test_bounds_enclose_every_pixel_that_a_shape_covers(outline) -> None:
+    shape = Polygons((tuple(outline),))
+    x0, y0, x1, y1 = bounds(shape)
+    rows, columns = np.nonzero(drawn_mask(shape, 10, 9))
+    assert ((columns + 0.5 >= x0) & (columns + 0.5 <= x1)).all()
+    assert ((rows + 0.5 >= y0) & (rows + 0.5 <= y1)).all()
+    assert bounds(Circle((3, 4), 2)) == (1, 2, 5, 6)
