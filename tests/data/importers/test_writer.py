@@ -38,6 +38,8 @@ from protopyramid.data.manifest import read_manifest
 from protopyramid.data.negatives.sources import read_films
 from protopyramid.errors import UserError
 
+from ..limits import error_with_file_limit
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
@@ -466,6 +468,43 @@ def test_workers_end_when_their_parent_was_killed(source: Path) -> None:
     other = source.parent / "whole"
     write_dataset(ImportPlan(crops), source, other, "folders", Options())
     assert tree(folder) == tree(other)
+
+
+@pytest.mark.parametrize("limit", [40, 400, 1000])
+def test_where_a_file_cannot_grow_it_is_named_and_the_import_can_be_resumed(
+    source: Path, limit: int
+) -> None:
+    make(source, *lesions(source))
+    expected = tree(source.parent / "out")
+    folder = source.parent / "limited"
+    plan = ImportPlan(lesions(source))
+    message = error_with_file_limit(
+        limit, lambda: write_dataset(plan, source, folder, "folders", Options())
+    )
+    assert str(folder) in message and "is larger than the limit" in message
+    for path in folder.rglob("*.png"):
+        Image.open(path).load()
+    assert not list(folder.rglob(".partial*"))
+    write_dataset(plan, source, folder, "folders", Options())
+    assert tree(folder) == expected
+
+
+def test_a_journal_that_names_other_files_neither_removes_nor_trusts_them(source: Path) -> None:
+    make(source, *lesions(source))
+    folder = source.parent / "out"
+    expected = tree(folder)
+    outside = source.parent / "precious.png"
+    outside.write_bytes(b"mine")
+    journal = folder / "import.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    stale = {**lines[0], "key": "0" * 32}
+    lines[0]["crops"][0]["name"] = "../../precious"
+    with journal.open("w") as file:
+        for line in (*lines, stale):
+            file.write(json.dumps(line) + "\n")
+    make(source, *lesions(source))
+    assert outside.read_bytes() == b"mine"
+    assert tree(folder) == expected
 
 
 # --- the table of films ---------------------------------------------------------------------------

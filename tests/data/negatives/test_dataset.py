@@ -26,6 +26,7 @@ from protopyramid.data.negatives.patches import Limits
 from protopyramid.data.negatives.sources import Film, read_films
 from protopyramid.errors import UserError
 
+from ..limits import error_with_file_limit
 from .films import HEIGHT, LESION, WIDTH, tissue_of, touches
 
 # --- how large, which split ----------------------------------------------------------------------
@@ -173,6 +174,21 @@ def test_a_command_that_was_stopped_continues_to_the_same_bytes(
     (tmp_path / "out/images/negative-00007.png").unlink()
     write_negatives(films, tmp_path / "out", lesions, count=24)
     assert len(read) == 1
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("limit", [100, 600, 2500])
+def test_where_a_file_cannot_grow_it_is_named_and_the_command_can_be_resumed(
+    table: Path, lesions: Manifest, tmp_path: Path, limit: int
+) -> None:
+    films = read_films([table])
+    write_negatives(films, tmp_path / "whole", lesions, count=12)
+    message = error_with_file_limit(
+        limit, lambda: write_negatives(films, tmp_path / "out", lesions, count=12)
+    )
+    assert str(tmp_path / "out") in message and "is larger than the limit" in message
+    assert not list((tmp_path / "out").rglob(".partial*"))
+    write_negatives(films, tmp_path / "out", lesions, count=12)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
