@@ -14,6 +14,7 @@ from protopyramid.data.images import prepare_sample
 from protopyramid.data.manifest import Manifest, Sample
 from protopyramid.errors import UserError
 from protopyramid.inference.batches import model_input
+from protopyramid.model.activation import region_of
 from protopyramid.prototypes.cases import prototype_map
 from protopyramid.prototypes.neighbours import Neighbour, misplaced, nearest_images
 from protopyramid.prototypes.pruning import prune, pruned_config
@@ -52,7 +53,8 @@ def test_fewer_images_than_asked_for_are_all_given(run: Run, manifest: Manifest)
 
 
 def neighbour(label: str) -> Neighbour:
-    return Neighbour(Sample(2, "x", Path("x"), label, "train"), 0, 0, 1.0, (0, 0, 1, 1))
+    sample = Sample(2, "x", Path("x"), label, "train")
+    return Neighbour(sample, 0, 0, 1.0, region_of(torch.ones(2, 2)))
 
 
 def test_prototypes_near_other_classes_are_misplaced(run: Run) -> None:
@@ -110,8 +112,8 @@ def test_pruned_scores_are_the_old_ones_without_the_removed(
     run: Run, manifest: Manifest, lesion: Path, tmp_path: Path
 ) -> None:
     prune(run, [2], tmp_path / "new", manifest.split("train"), ())
-    old = [part.similarity for part in run.explain(lesion).prototypes if part.index != 2]
-    new = [part.similarity for part in load_run(tmp_path / "new").explain(lesion).prototypes]
+    old = [part.score for part in run.explain(lesion).prototypes if part.index != 2]
+    new = [part.score for part in load_run(tmp_path / "new").explain(lesion).prototypes]
     np.testing.assert_allclose(new, old, atol=1e-6)
 
 

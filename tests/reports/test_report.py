@@ -11,7 +11,7 @@ import pytest
 
 from protopyramid.data.manifest import Manifest
 from protopyramid.evaluation.evaluate import evaluate_run
-from protopyramid.explain.ranking import Ranked, best_and_worst, rank
+from protopyramid.explain.ranking import RankedImage
 from protopyramid.reports.comparison import leading, pick, write_comparison, write_teaser
 from protopyramid.reports.model_card import write_model_card
 from protopyramid.reports.report import training_plots, write_report
@@ -75,7 +75,7 @@ def test_report_is_one_page_without_network_or_script(evaluated: Run, manifest: 
         "Data",
         "Results on test",
         "Where it looks",
-        "Explained test cases",
+        "Explained cases",
         "Prototypes",
         "Training",
     ]
@@ -85,7 +85,9 @@ def test_report_is_one_page_without_network_or_script(evaluated: Run, manifest: 
 def test_report_shows_the_figures_of_the_evaluation(evaluated: Run) -> None:
     results = evaluated.folder.read_json("evaluation/test.json")
     page = write_report(evaluated, results).read_text()
-    assert f"{results['auroc']['mean']:.2f}" in page
+    without, included = results["auroc"]["mean"], results["auroc"]["with_negative"]["mean"]
+    assert f"<b>{without:.2f}</b><span>mean AUROC on test, negative images left out" in page
+    assert f"<b>{included:.2f}</b><span>mean AUROC with negative images included" in page
     for count in (count for row in results["confusion_matrix"] for count in row):
         assert f">{count}<small>" in page
 
@@ -93,7 +95,21 @@ def test_report_shows_the_figures_of_the_evaluation(evaluated: Run) -> None:
 def test_report_without_evaluation_or_samples_says_so(run: Run) -> None:
     page = write_report(run).read_text()
     checked(page)
-    assert "Not evaluated yet" in page and "Explained test cases" not in page
+    assert "Not evaluated yet" in page and "Explained cases" not in page
+
+
+def test_report_says_in_words_that_no_case_is_right_for_the_right_reason(
+    evaluated: Run, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poor = [
+        RankedImage(sample, sample.label, 0.9, inside=0.1, chance=0.12)
+        for sample in manifest.split("test")[:2]
+    ]
+    monkeypatch.setattr("protopyramid.reports.report.rank", lambda run, samples: poor)
+    page = write_report(evaluated, None, manifest.split("test")).read_text()
+    checked(page)
+    assert "No case qualifies: the model is nowhere both right" in page
+    assert page.count("10% lies inside the annotation (chance: 12%)") == 2
 
 
 def test_report_of_a_black_box_says_that_it_is_one(black_box: Run, manifest: Manifest) -> None:
@@ -130,24 +146,6 @@ def test_model_card_without_evaluation(run: Run) -> None:
 def test_training_plots_of_nothing_are_none() -> None:
     assert training_plots([]) == []
     assert training_plots([{"kind": "project"}]) == []
-
-
-# -- which cases ---------------------------------------------------------------------------------
-def test_ranking_puts_right_answers_before_wrong_ones(run: Run, manifest: Manifest) -> None:
-    ranked = rank(run, manifest.split("test"))
-    assert all(each.inside is not None and 0 <= each.inside <= 1 for each in ranked)
-    rights = [each.predicted == each.sample.label for each in ranked]
-    assert rights == sorted(rights, reverse=True)
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 9])
-def test_best_and_worst_do_not_overlap(count: int, manifest: Manifest) -> None:
-    sample = manifest.samples[0]
-    ranked = [Ranked(sample, "x", 1 - number / 10, None) for number in range(count)]
-    best, worst = best_and_worst(ranked, 2)
-    chosen = [each.probability for each in best + worst]
-    assert len(set(chosen)) == len(chosen) == min(count, 4)
-    assert best == ranked[: len(best)] and (not worst or worst[0] == ranked[-1])
 
 
 # -- comparison ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,10 @@ from protopyramid.runs.records import PrototypeRecord
 if TYPE_CHECKING:
     from protopyramid.explain.explanation import Explanation
     from protopyramid.model.network import PrototypeNetwork
+    from protopyramid.prototypes.cases import CaseBook
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
     """A trained model with all that explaining and serving it needs."""
 
@@ -44,6 +46,13 @@ class Run:
         from protopyramid.explain.explanation import explain_file
 
         return explain_file(self, image)
+
+    @cached_property
+    def cases(self) -> CaseBook:
+        """The training images behind the prototypes; made for this model and kept with it."""
+        from protopyramid.prototypes.cases import CaseBook
+
+        return CaseBook(self)
 
 
 def load_run(path: str | Path) -> Run:
