@@ -1,5 +1,7 @@
 """Activation maps and their strongest region against numpy's percentile and plain loops."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -75,7 +77,7 @@ def inside(lines, height, width):
             px, py = (x + 0.5) / width, (y + 0.5) / height
             crossings = 0
             for line in lines:
-                for (x0, y0), (x1, y1) in zip(line[:-1], line[1:], strict=True):
+                for (x0, y0), (x1, y1) in pairwise(line):
                     if (y0 > py) != (y1 > py) and px < x0 + (py - y0) / (y1 - y0) * (x1 - x0):
                         crossings += 1
             found[y, x] = crossings % 2

@@ -76,7 +76,7 @@ def figure_pixels(figure: Figure, dpi: int = DPI) -> NDArray[np.uint8]:
     """The figure as pixels (height, width, 3); without an alpha channel, a PNG is written faster."""
     own = figure.dpi
     figure.set_dpi(dpi)
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)  # Any: its methods have no types
     canvas.draw()
     figure.set_dpi(own)
     return np.ascontiguousarray(np.asarray(canvas.buffer_rgba())[..., :3])
@@ -182,10 +182,10 @@ class Tile:
         halo = [withStroke(linewidth=width + 1.1, foreground=HALO)]
         self._draw_lines(region.contour, color=colour, linewidth=width, path_effects=halo)
 
-    def mark(self, region: Region) -> None:
+    def mark(self, region: Region, width: float = 1.0) -> None:
         """A region on a plain image: the line around it, and the box that encloses it."""
-        self.outline(region)
-        self.draw_box(region.box)
+        self.outline(region, width=width)
+        self.draw_box(region.box, width=0.8 * width)
 
     def draw_box(self, box: Box, colour: str = BOX, width: float = 0.8) -> None:
         """A box of fractions x0, y0, x1, y1, kept a little inside the image."""

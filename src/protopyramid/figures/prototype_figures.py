@@ -17,6 +17,7 @@ PAIR_TILE, PAIR_GAP = 1.15, 0.05
 PAIR = 2 * PAIR_TILE + PAIR_GAP + 0.25
 NEAR_TILE, NEAR_GAP, NEAR_ROW, NEAR_LABEL = 1.2, 0.07, 1.32, 1.35
 OTHER_CLASS = "#a34700"
+THIN = 0.8  # lines on small tiles
 GALLERY_NOTE = (
     "Each pair: left, the training image with the prototype's part outlined and boxed; right, how well "
     "each part of that image matches the prototype."
@@ -87,7 +88,7 @@ def _draw_gallery_head(sheet: Sheet, title: str, levels: Sequence[int]) -> None:
 def _draw_pair(sheet: Sheet, x: float, y: float, item: GalleryItem, colour_map: str) -> None:
     source = sheet.tile(x, y, PAIR_TILE)
     source.show(item.image)
-    source.mark(item.region)
+    source.mark(item.region, THIN)
     source.tag(f"{item.index}")
     heat = sheet.tile(x + PAIR_TILE + PAIR_GAP, y, PAIR_TILE)
     heat.show_heat(item.image, item.region, colour_map)
@@ -157,13 +158,13 @@ def _draw_prototype(sheet: Sheet, y: float, item: GalleryItem) -> None:
     sheet.write(LEFT, middle + 0.12, f"level {item.level}", fontsize=10)
     tile = sheet.tile(LEFT + NEAR_LABEL, y, NEAR_TILE)
     tile.show(item.image)
-    tile.mark(item.region)
+    tile.mark(item.region, THIN)
 
 
 def _draw_neighbour(sheet: Sheet, x: float, y: float, near: NeighbourTile) -> None:
     tile = sheet.tile(x, y, NEAR_TILE)
     tile.show(near.image)
-    tile.mark(near.region)
+    tile.mark(near.region, THIN)
     if not near.same_class:
         tile.frame(AGAINST)
     cross, colour = ("", INK) if near.same_class else ("✕ ", OTHER_CLASS)
