@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from protopyramid.runs.folder import RunFolder
-from protopyramid.utils.files import TEMPORARY
 from protopyramid.training.checkpoint import load_checkpoint
+from protopyramid.utils.files import TEMPORARY
 
 from ..harness import Command, Reference, copy_manifest, fault
 
@@ -100,7 +100,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_whole(
     assert done.code == 2
     errors = [line for line in done.stderr.splitlines() if "error" in line]
     assert len(errors) == 1
-    assert "the disk is full; free some space, then go on with --resume" in errors[0]
+    assert "the disk is full; free some space, then run the same command again" in errors[0]
     assert "Traceback" not in done.stderr
     assert {path.name: path.read_bytes() for path in checkpoints(stopped)} == before
     assert not list(stopped.rglob(TEMPORARY + "*"))

@@ -114,8 +114,13 @@ class RunFolder:
             ) from error
         if found != str(layout.FORMAT_VERSION):
             raise UserError(
+<<<<<<< HEAD
                 f"{self.path}: run folder of format {found!r}, this version reads format {layout.FORMAT_VERSION}; "
                 "use the version of protopyramid that made it"
+=======
+                f"{self.path}: run folder of format {found!r}, this version reads format "
+                f"{layout.FORMAT_VERSION}; use the version of protopyramid that made it"
+>>>>>>> house
             )
 
     @contextmanager

@@ -1,7 +1,7 @@
 """The names of all files of a run folder: they are spelt here and nowhere else.
 
-    config.toml  model.safetensors  prototypes.json  prototypes/NNN.png  metrics.jsonl  thresholds.json
-    evaluation/SPLIT.json  report.html  MODEL_CARD.md  data.json  checkpoint/  format
+config.toml  model.safetensors  prototypes.json  prototypes/NNN.png  metrics.jsonl  thresholds.json
+evaluation/SPLIT.json  report.html  MODEL_CARD.md  data.json  checkpoint/  format
 """
 
 from __future__ import annotations
