@@ -8,6 +8,7 @@ from typing import Any
 from protopyramid.config.schema import MARGIN_CLASSES
 from protopyramid.figures.text import counted, listed
 from protopyramid.runs import layout
+from protopyramid.runs.provenance import Provenance
 from protopyramid.runs.run import Run
 
 PAPER = (
@@ -25,12 +26,9 @@ def stored_results(run: Run) -> Results | None:
     return found
 
 
-def run_facts(run: Run) -> Mapping[str, Any]:
-    """The content of data.json: what the run was trained on. Empty if it is missing."""
-    if not (run.folder / layout.DATA).is_file():
-        return {}
-    facts: Mapping[str, Any] = run.folder.read_json(layout.DATA)
-    return facts
+def run_facts(run: Run) -> Provenance:
+    """The run's provenance, empty if the run has none."""
+    return run.provenance if (run.folder / layout.DATA).is_file() else Provenance()
 
 
 def nested(content: Any, *keys: str) -> Any:

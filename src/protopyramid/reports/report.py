@@ -9,7 +9,7 @@ from typing import Any
 
 from protopyramid import __version__
 from protopyramid.data.images import prepare_sample
-from protopyramid.data.manifest import Sample
+from protopyramid.data.manifest import SPLITS, Sample
 from protopyramid.explain.explanation import explain_prepared
 from protopyramid.explain.ranking import RankedImage, best_and_worst, rank
 from protopyramid.figures.curves import curves_figure
@@ -30,6 +30,7 @@ from protopyramid.reports.gallery import gallery_items
 from protopyramid.reports.html import Cell, Html
 from protopyramid.reports.training_curves import training_plots
 from protopyramid.runs import layout
+from protopyramid.runs.provenance import Provenance
 from protopyramid.runs.run import Run
 
 __all__ = [
@@ -80,7 +81,7 @@ def write_report(
 
 
 # -- what it is ----------------------------------------------------------------------------------
-def _opening(run: Run, results: Results | None, facts: Mapping[str, Any]) -> str:
+def _opening(run: Run, results: Results | None, facts: Provenance) -> str:
     size = run.config.data.image_size
     subtitle = f"Report of a trained model: {run.config.system}, images of {size} × {size} pixels"
     return (
@@ -93,7 +94,7 @@ def _opening(run: Run, results: Results | None, facts: Mapping[str, Any]) -> str
     )
 
 
-def _headline(run: Run, results: Results | None, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _headline(run: Run, results: Results | None, facts: Provenance) -> list[tuple[str, str]]:
     """The few figures that come first, each with its meaning."""
     items = []
     if results is not None:
@@ -107,15 +108,15 @@ def _headline(run: Run, results: Results | None, facts: Mapping[str, Any]) -> li
         items.append((figure_text(results["accuracy"]), f"accuracy on {split}, all classes"))
     if run.prototypes:
         items.append((str(len(run.prototypes)), "prototypes, each a part of a training image"))
-    counts = nested(facts, "counts", "train")
-    if counts:
-        items.append((str(sum(counts.values())), "training images"))
+    training = sum(facts.counts.get("train", {}).values())
+    if training:
+        items.append((str(training), "training images"))
     return items
 
 
-def _data(run: Run, facts: Mapping[str, Any]) -> str:
-    counts: Mapping[str, Mapping[str, int]] = nested(facts, "counts") or {}
-    splits = [name for name in ("train", "validation", "test") if counts.get(name)]
+def _data(run: Run, facts: Provenance) -> str:
+    counts = facts.counts
+    splits = [name for name in SPLITS if counts.get(name)]
     if not splits:
         return ""
     rows: list[list[Cell]] = [
@@ -126,7 +127,7 @@ def _data(run: Run, facts: Mapping[str, Any]) -> str:
     text = (
         "Number of images of each class. The model learns from train, the best checkpoint is chosen on "
         "validation, and test is used only for the final evaluation. Source: "
-        f"{facts.get('manifest', 'unknown manifest')}."
+        f"{facts.manifest or 'unknown manifest'}."
     )
     return page.section("Data", page.paragraph(text), page.table(["class", *splits], rows, True))
 
