@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
 from protopyramid.data.manifest import Manifest
 from protopyramid.evaluation.evaluate import evaluate_run
 from protopyramid.explain.ranking import RankedImage
-from protopyramid.reports.comparison import leading, pick, write_comparison, write_teaser
+from protopyramid.prototypes.pruning import prune
 from protopyramid.reports.model_card import write_model_card
 from protopyramid.reports.report import training_plots, write_report
 from protopyramid.runs.run import Run
@@ -139,6 +138,13 @@ def test_model_card_says_what_it_is_for_and_how_good_it_is(evaluated: Run) -> No
         assert text in card
 
 
+def test_model_card_tells_what_was_pruned(run: Run, manifest: Manifest, tmp_path) -> None:
+    pruned = prune(run, [0, 4], tmp_path / "new", manifest.split("train"), ()).run
+    card = write_model_card(pruned).read_text()
+    assert f"pruned from the run `{run.name}`: prototypes 0 and 4 removed" in card
+    assert "pruned" not in write_model_card(run).read_text()
+
+
 def test_model_card_without_evaluation(run: Run) -> None:
     assert "Not evaluated yet" in write_model_card(run, None).read_text()
 
@@ -146,33 +152,3 @@ def test_model_card_without_evaluation(run: Run) -> None:
 def test_training_plots_of_nothing_are_none() -> None:
     assert training_plots([]) == []
     assert training_plots([{"kind": "project"}]) == []
-
-
-# -- comparison ----------------------------------------------------------------------------------
-def test_comparison_and_teaser_are_drawn(
-    run: Run, black_box: Run, manifest: Manifest, tmp_path: Path
-) -> None:
-    samples = manifest.split("test")
-    for path in (
-        write_comparison([run, black_box], samples, tmp_path / "comparison.png"),
-        write_teaser([black_box, run], samples, tmp_path / "teaser.png"),
-    ):
-        assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_images_are_picked_from_every_class_in_turn(manifest: Manifest) -> None:
-    classes = ["circumscribed", "indistinct", "spiculated", "negative"]
-    chosen = pick(manifest.samples, classes, 6)
-    assert [sample.label for sample in chosen] == [
-        *["circumscribed"] * 2,
-        *["indistinct"] * 2,
-        "spiculated",
-        "negative",
-    ]
-    assert pick(manifest.samples[:1], classes, 6) == [manifest.samples[0]]
-    assert pick([], classes, 6) == []
-
-
-def test_leading_prototype_is_of_the_predicted_class(run: Run, lesion: Path) -> None:
-    explanation = run.explain(lesion)
-    assert leading(explanation).class_name == explanation.predicted

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from protopyramid.config.schema import MARGIN_CLASSES
-from protopyramid.figures.text import counted, listed
+from protopyramid.figures.text import counted, figure_text, listed
+from protopyramid.prototypes.pruning import prunings
 from protopyramid.runs import layout
 from protopyramid.runs.provenance import Provenance
 from protopyramid.runs.run import Run
@@ -65,6 +66,23 @@ def summary(run: Run) -> str:
         f"a sum of “this part looks like that part of a known case”, on {_levels(run)} "
         "(2 = fine detail, 5 = coarse), so that each step can be checked by eye."
     )
+
+
+def pruning_history(run: Run) -> list[str]:
+    """What was pruned from the run, one sentence per pruning, oldest first."""
+    lines = []
+    for record in prunings(run):
+        removed = record["removed"]
+        numbers = listed([str(index) for index in removed], "and")
+        noun = "prototype" if len(removed) == 1 else "prototypes"
+        line = (
+            f"pruned from the run `{record['from']}`: {noun} {numbers} removed, head fitted again"
+        )
+        before, after = (nested(record, key, "auroc") for key in ("before", "validation"))
+        if before is not None and after is not None:
+            line += f"; validation AUROC {figure_text(before)} before, {figure_text(after)} after"
+        lines.append(line)
+    return lines
 
 
 def _class_names(run: Run) -> list[str]:
