@@ -7,6 +7,7 @@ from pathlib import Path
 
 from protopyramid.data.manifest import SPLITS
 from protopyramid.model.tta import tta_text
+from protopyramid.reports.facts import pruning_history
 from protopyramid.reports.report import (
     CARD,
     PAPER,
@@ -156,6 +157,7 @@ def _making(run: Run, facts: Provenance) -> list[str]:
         f"backbone {backbone.name}, width {backbone.width}, started from {_start(run, facts)}; "
         f"input {run.config.data.image_size} px{seen}",
         f"{len(run.prototypes)} prototypes, listed in `prototypes.json` with their source images",
+        *pruning_history(run),
         "every setting is in `config.toml`",
     ]
 

@@ -19,9 +19,10 @@ from protopyramid.runs.records import PrototypeRecord, read_prototypes
 if TYPE_CHECKING:
     from protopyramid.explain.explanation import Explanation
     from protopyramid.model.network import PrototypeNetwork
+    from protopyramid.prototypes.cases import CaseBook
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
     """A trained model with everything that explaining and serving it needs."""
 
@@ -51,6 +52,13 @@ class Run:
         from protopyramid.explain.explanation import explain_file
 
         return explain_file(self, image)
+
+    @cached_property
+    def cases(self) -> CaseBook:
+        """The training images behind the prototypes; made for this model and kept with it."""
+        from protopyramid.prototypes.cases import CaseBook
+
+        return CaseBook(self)
 
 
 def load_run(path: str | Path) -> Run:
