@@ -1,4 +1,4 @@
-"""`protopyramid bench`: measured speed, as ratios to what cannot be avoided."""
+"""`protopyramid bench`: measured speed, as ratios to the least work possible."""
 
 import time
 import warnings
@@ -12,29 +12,30 @@ if TYPE_CHECKING:
     from protopyramid.benchmarks.growth import Growth
     from protopyramid.benchmarks.settings import Settings
 
-MOST_OTHERS = (
-    0.05  # share of the machine; threads that wait for each other lose much more than that
-)
+# Share of the machine above which other programs are reported: threads that wait for each other lose much
+# more than that.
+BUSY = 0.05
 
 
 def bench(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Less of everything: under three minutes.")
+        bool,
+        typer.Option("--quick", help="Smaller batches and fewer repetitions: under three minutes."),
     ] = False,
     growth: Annotated[
         bool,
-        typer.Option("--growth", help="Instead: how cost grows with prototypes, classes, sizes."),
+        typer.Option(
+            "--growth", help="Measure how cost scales with prototypes, classes and sizes instead."
+        ),
     ] = False,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for the figures as JSON, and plots.")
+        Path, typer.Option(metavar="DIR", help="Folder for results (JSON) and plots.")
     ] = Path("results/bench"),
-    threads: Annotated[
-        int, typer.Option(min=0, help="Threads of torch; 0 takes one for each core.")
-    ] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="Torch threads (0 = one per CPU core).")] = 0,
 ) -> None:
-    """Measure the speed of the default model: each row beside its limit, its target and a verdict.
+    """Measure the speed of the default model: each row with its reference, target and verdict.
 
-    Noise of the size of real images; no data is read. Both sides of a ratio run in turns.
+    Images are noise of the real size; no data is read. Both sides of a ratio run in turns.
     """
     import torch
 
@@ -56,12 +57,20 @@ def bench(
 
 def show_rows(settings: "Settings", out: Path) -> None:
     """Measure the table, print it and write it to `bench.json`."""
-    from protopyramid.benchmarks.report import HEADER, Others, cells, notes, summary, write_rows
-    from protopyramid.benchmarks.rows import ROWS, Row
+    from protopyramid.benchmarks.report import (
+        HEADER,
+        OtherPrograms,
+        cells,
+        notes,
+        summary,
+        write_rows,
+    )
+    from protopyramid.benchmarks.row import Row
+    from protopyramid.benchmarks.rows import ROWS
     from protopyramid.cli.console import progress, say
     from protopyramid.cli.evaluate import new_table, terminal
 
-    start, others = time.monotonic(), Others()
+    start, others = time.monotonic(), OtherPrograms()
     rows: list[Row] = []
     with progress("bench") as update:
         for number, measure in enumerate(ROWS):
@@ -78,20 +87,20 @@ def show_rows(settings: "Settings", out: Path) -> None:
     took = time.monotonic() - start
     say(f"{summary(rows)}; took {took:.0f} s")
     share = others.share
-    _warn_of_others(share)
+    _warn_if_busy(share)
     say(str(write_rows(rows, asdict(settings), took, share, out / "bench.json")))
 
 
 def show_growth(growth: "Growth", out: Path) -> None:
-    """Measure the curves, print their orders, write `growth.json` and a plot for each variable."""
+    """Measure the curves, print their orders, write `growth.json` and a plot per variable."""
     from protopyramid.benchmarks.growth import all_curves, draw
-    from protopyramid.benchmarks.report import VERDICTS, Others, write_curves
+    from protopyramid.benchmarks.report import VERDICTS, OtherPrograms, write_curves
     from protopyramid.cli.console import say
     from protopyramid.cli.evaluate import new_table, terminal
 
-    start, others = time.monotonic(), Others()
+    start, others = time.monotonic(), OtherPrograms()
     table = new_table(
-        "work", "grows with", "from … to", "seconds", "order", "fitted", "at most", "verdict"
+        "work", "scales with", "from … to", "seconds", "order", "fitted", "target", "verdict"
     )
     curves = []
     for curve in all_curves(growth):
@@ -104,24 +113,26 @@ def show_growth(growth: "Growth", out: Path) -> None:
             f"{curve.seconds[0]:.3g} … {curve.seconds[-1]:.3g}",
             f"{curve.measured:.2f}",
             f"{curve.fitted:.2f}",
-            f"{curve.order:g}",
+            f"≤ {curve.order:g}",
             VERDICTS[curve.met],
         )
     terminal().print(table)
     took = time.monotonic() - start
     missed = [f"{curve.work} by {curve.variable}" for curve in curves if not curve.met]
-    verdict = f"faster than it must: {'; '.join(missed)}" if missed else "no faster than it must"
-    say(f"cost grows {verdict}")
-    say(f"order: between the two largest points; fitted: over all; took {took:.0f} s")
+    if missed:
+        say(f"scales worse than its theoretical order: {'; '.join(missed)}")
+    else:
+        say("no cost scales worse than its theoretical order")
+    say(f"order: between the two largest points; fitted: over all points; took {took:.0f} s")
     share = others.share
-    _warn_of_others(share)
+    _warn_if_busy(share)
     for path in (write_curves(curves, took, share, out / "growth.json"), *draw(curves, out)):
         say(str(path))
 
 
-def _warn_of_others(share: float | None) -> None:
-    if share is not None and share > MOST_OTHERS:
+def _warn_if_busy(share: float | None) -> None:
+    if share is not None and share > BUSY:
         warnings.warn(
-            f"other programs took {share:.0%} of the machine meanwhile; measure again when it is idle",
+            f"other programs used {share:.0%} of the machine meanwhile; measure again when it is idle",
             stacklevel=2,
         )
