@@ -32,8 +32,7 @@ def crossval(
     accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Cross-validate by patient: a run for every fold and seed, and their mean and spread."""
-    from protopyramid.config import load_config
-    from protopyramid.config.loading import parse_assignments
+    from protopyramid.config import load_config, parse_assignments
     from protopyramid.studies.crossval import cross_validate, summary_lines
     from protopyramid.utils.signals import Stopped
 

@@ -55,14 +55,13 @@ def _phantoms(folder: Path, seed: int) -> Path:
 def _train(manifest: Path, out: Path, seed: int) -> None:
     from protopyramid.cli.train import complete, stop_in_order
     from protopyramid.config import load_config
-    from protopyramid.config.small import DEMO_FIRST, DEMO_SECOND
     from protopyramid.training.engine import train_run
 
     first, second = out / "iaia-bl", out / "run"
     chosen = {"train.seed": seed}
     with stop_in_order(f"protopyramid demo --out {shlex.quote(str(out))} --seed {seed}"):
-        train_run(load_config("iaia-bl", {**DEMO_FIRST, **chosen}), manifest, first, resume=True)
-        config = load_config("fpn-iaia-bl", {**DEMO_SECOND, **chosen})
+        train_run(load_config("demo-iaia-bl", chosen), manifest, first, resume=True)
+        config = load_config("demo", chosen)
         train_run(config, manifest, second, backbone_from=first, resume=True)
     complete(second)
 

@@ -30,8 +30,7 @@ def train(
     resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped.")] = False,
 ) -> None:
     """Train a model on a manifest."""
-    from protopyramid.config import load_config
-    from protopyramid.config.loading import parse_assignments
+    from protopyramid.config import load_config, parse_assignments
     from protopyramid.training.distributed import is_rank_zero
     from protopyramid.training.engine import train_run
 

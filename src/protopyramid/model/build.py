@@ -39,11 +39,11 @@ def build_model(config: Config) -> PrototypeNetwork:
     outputs = len(config.data.classes)
     if not classes:
         head = linear_head(backbone.channels[COARSEST], outputs)
-        return PrototypeNetwork(backbone, neck, None, head, config.model.looks)
+        return PrototypeNetwork(backbone, neck, None, head, config.model.tta)
     prototypes = build_prototypes(config, classes, levels)
     weights = initial_head_weights(prototypes.classes, outputs, config.model.head)
     head = linear_head(len(classes), outputs, weights)
-    return PrototypeNetwork(backbone, neck, prototypes, head, config.model.looks)
+    return PrototypeNetwork(backbone, neck, prototypes, head, config.model.tta)
 
 
 def build_backbone(config: BackboneConfig) -> Backbone:

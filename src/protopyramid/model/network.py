@@ -2,7 +2,8 @@
 
     z = neck(backbone(x));  maps = similarity(z, p);  scores = pooling(maps);  logits = W scores
 
-With several looks at an image, maps and scores are their means, and the logits are W times the mean scores.
+With test-time augmentation, maps and scores are means over the copies of an image, and the logits are W
+times the mean scores.
 FPN-IAIA-BL, IAIA-BL, ProtoPNet and the VGG-16 black box differ in their parts alone; `model.build` makes
 the parts of a configuration.
 Paper: Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification of
@@ -21,7 +22,7 @@ from protopyramid.errors import UserError
 from protopyramid.model.backbones import IMAGE, Backbone
 from protopyramid.model.necks import COARSEST, Neck
 from protopyramid.model.prototypes import PrototypeLayer
-from protopyramid.model.tta import looks as looks_of
+from protopyramid.model.tta import tta_transforms
 
 
 class Evidence(NamedTuple):
@@ -59,37 +60,41 @@ class PrototypeNetwork(nn.Module):
         neck: Neck,
         prototypes: PrototypeLayer | None,
         head: nn.Linear,
-        looks: int = 1,
+        tta: int = 1,
     ) -> None:
-        """`head` maps as many scores as there are prototypes (or channels of level 5) to C logits."""
+        """`head` maps as many scores as there are prototypes (or channels of level 5) to C logits.
+
+        `tta`: copies of an image (1, 4 or 8) that a prediction is the mean of.
+        """
         super().__init__()
         expected = backbone.channels[COARSEST] if prototypes is None else len(prototypes.vectors)
         if head.in_features != expected:
             raise ValueError(f"expected a head of {expected} scores, got one of {head.in_features}")
-        self.looks = looks
+        self.tta = tta
         self.backbone = backbone
         self.neck = neck
         self.prototypes = prototypes
         self.head = head
 
     def forward(self, images: Tensor) -> Evidence:
-        """Evidence of normalised images (B, 3, H, W), by as many looks as the network takes.
+        """Evidence of normalised images (B, 3, H, W), the mean over `tta` copies.
 
         H and W are multiples of 16.
         """
-        if self.looks == 1:
-            return self.one_look(images)
-        return self._mean_of_looks(images)
+        if self.tta == 1:
+            return self.forward_once(images)
+        return self._mean_over_copies(images)
 
-    def one_look(self, images: Tensor) -> Evidence:
-        """Evidence of normalised images (B, 3, H, W) as they are, as in training."""
+    def forward_once(self, images: Tensor) -> Evidence:
+        """Evidence of normalised images (B, 3, H, W) without test-time augmentation, as in training."""
         return self.evidence_from_pyramid(self.pyramid(images))
 
-    def _mean_of_looks(self, images: Tensor) -> Evidence:
+    def _mean_over_copies(self, images: Tensor) -> Evidence:
         """The head is linear, so contributions of mean scores still add up to the logits."""
         found = []
-        for look, undo in looks_of(self.looks):
-            seen = self.one_look(look(images).contiguous(memory_format=torch.channels_last))
+        for transform, undo in tta_transforms(self.tta):
+            copies = transform(images).contiguous(memory_format=torch.channels_last)
+            seen = self.forward_once(copies)
             maps = {level: undo(each) for level, each in seen.maps.items()}
             found.append(Evidence(seen.logits, seen.scores, maps, seen.closeness))
         scores = _mean([each.scores for each in found])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from protopyramid import __version__
-from protopyramid.model.tta import looks_text
+from protopyramid.model.tta import tta_text
 from protopyramid.reports.report import (
     CARD,
     PAPER,
@@ -117,8 +117,8 @@ def _figures(run: Run, results: Results | None) -> str:
 
 def _making(run: Run, facts: Mapping[str, Any]) -> str:
     backbone = run.config.model.backbone
-    looks = run.config.model.looks
-    seen = f"; each image at {looks_text(looks)}" if looks > 1 else ""
+    tta = run.config.model.tta
+    seen = f"; test-time augmentation with {tta_text(tta)}" if tta > 1 else ""
     version = facts.get("version") or facts.get("protopyramid") or __version__
     lines = [
         f"- system `{run.config.system}`, protopyramid {version}, seed {run.config.train.seed}",

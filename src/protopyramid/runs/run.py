@@ -57,7 +57,7 @@ def load_run(path: str | Path) -> Run:
     if not folder.path.is_dir():
         raise UserError(f"{folder.path}: no such run folder")
     folder.check_format()
-    config = load_config(folder / layout.CONFIG)
+    config = load_config(folder / layout.CONFIG, warn=False)
     if not (folder / layout.MODEL).is_file():
         raise UserError(
             f"{folder.path}: training has not finished (no {layout.MODEL}); go on with --resume"

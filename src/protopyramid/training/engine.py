@@ -85,7 +85,7 @@ def is_finished(folder: RunFolder) -> bool:
 def _check_same_config(folder: RunFolder, config: Config) -> None:
     """A run goes on with the configuration that it began with, and no other."""
     path = folder / layout.CONFIG
-    if load_config(path) != config:
+    if load_config(path, warn=False) != config:
         raise UserError(
             f"{path}: the run was begun with another configuration; "
             "resume with the same preset and --set, or choose another folder"
