@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protopyramid.data.contact_sheet import contact_sheet
-from protopyramid.data.images import clip_box, content_hash, read_image, read_mask
+from protopyramid.data.geometry import clip_box
+from protopyramid.data.images import content_hash, read_image, read_mask
 from protopyramid.data.manifest import (
     FEW_PATIENTS,
     SPLITS,

@@ -18,9 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from protopyramid.data.geometry import Box as Box
 from protopyramid.errors import UserError
-
-Box = tuple[float, float, float, float]
 
 SPLITS = ("train", "validation", "test")
 REQUIRED = ("image", "label", "split")

@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from protopyramid.data.manifest import Box, Sample, patient_parts
+from protopyramid.data.geometry import Box, Point
+from protopyramid.data.manifest import Sample, patient_parts
 
 NEGATIVE = "negative"  # the label of crops without a lesion: they get no mask and no lesion box
-
-Point = tuple[float, float]  # x, y in pixels of the full image, from its upper left corner
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from protopyramid.config.schema import DicomConfig
-from protopyramid.data.cropping import NoCrop, extent, scaled_mask
+from protopyramid.data.cropping import scaled_mask
+from protopyramid.data.geometry import NoCrop, extent
 from protopyramid.data.importers.base import Crop, ImportPlan, MaskFile, Options, Skipped
 from protopyramid.data.importers.full_films import TABLE, Films
 from protopyramid.data.importers.reading import (

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from protopyramid.data.geometry import Point
 from protopyramid.data.importers.base import (
     Annotation,
     Circle,
     Crop,
     ImportPlan,
     Options,
-    Point,
     Polygons,
 )
 from protopyramid.data.importers.json_files import Content, Format, Gathered, find_in_json

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from protopyramid.data.importers.base import Point
+from protopyramid.data.geometry import Point
 from protopyramid.data.importers.reading import Unusable, number
 from protopyramid.data.manifest import Box
 

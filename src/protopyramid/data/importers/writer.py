@@ -28,18 +28,21 @@ import numpy as np
 
 from protopyramid.data.cropping import (
     Array,
-    Mask,
-    NoCrop,
-    Square,
-    clipped,
-    cut,
     drawn_mask,
-    extent,
     is_coloured,
     scaled_mask,
-    square_around,
     to_16_bits,
     to_grey,
+)
+from protopyramid.data.geometry import (
+    Box,
+    Mask,
+    NoCrop,
+    Region,
+    clipped,
+    cut,
+    extent,
+    square_around,
 )
 from protopyramid.data.importers.base import (
     NEGATIVE,
@@ -54,7 +57,7 @@ from protopyramid.data.importers.full_films import TABLE as FILMS
 from protopyramid.data.importers.full_films import lines as film_lines
 from protopyramid.data.io.decoding import read_image, read_marks
 from protopyramid.data.io.encoding import png_bytes
-from protopyramid.data.manifest import BOX_COLUMNS, KNOWN, SPLITS, Box
+from protopyramid.data.manifest import BOX_COLUMNS, KNOWN, SPLITS
 from protopyramid.data.negatives.patches import sample_squares
 from protopyramid.errors import UserError
 from protopyramid.utils.files import TEMPORARY, remove_partial, write_bytes
@@ -370,12 +373,11 @@ def _make(crop: Crop, image: Array, margin: float) -> _Made:
     box = _lesion_box(crop, mask, height, width)
     padded = False
     if not crop.whole:
-        square = square_around(box, margin, height, width)
-        padded = not square.within(height, width)
-        image = np.asarray(cut(image, square), np.float32)
-        mask = None if mask is None else np.asarray(cut(mask, square), np.bool_)
-        x, y = square.left, square.top
-        box = (box[0] - x, box[1] - y, box[2] - x, box[3] - y)
+        region = square_around(box, margin, height, width)
+        padded = not region.within(height, width)
+        image = np.asarray(cut(image, region), np.float32)
+        mask = None if mask is None else np.asarray(cut(mask, region), np.bool_)
+        box = region.from_file(box)
     if mask is not None and not mask.any():
         raise NoCrop("the mask is empty")
     if crop.label == NEGATIVE:
@@ -411,7 +413,7 @@ def _draw_tissue(tissue: Tissue, image: Array) -> _Made:
         side = max(1, min(round(tissue.side * share), *image.shape))
         found = sample_squares(image, [side], 1, [], rng)
         if found:
-            window = cut(image, Square(found[0][0], found[0][1], side))
+            window = cut(image, Region(*found[0]))
             return _Made(np.asarray(window, np.float32), smaller=side < tissue.side)
     raise NoCrop(f"no square of tissue: {found.missed[0].reason}")
 
