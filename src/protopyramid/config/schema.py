@@ -105,6 +105,15 @@ class DicomConfig(Section):
         return percentiles
 
 
+class RegionConfig(Section):
+    """The square around a lesion that the model sees."""
+
+    margin: Annotated[float, Field(ge=0, le=4)] = Field(
+        0.5,
+        description="Tissue on each side of a lesion box, as a share of its longer side, as in data import --margin.",
+    )
+
+
 class DataConfig(Section):
     """What the images are and how they reach the model."""
 
@@ -126,6 +135,13 @@ class DataConfig(Section):
     fit: Literal["stretch", "pad"] = Field(
         "stretch",
         description="Bring an image to the input size by stretching it (IAIA-BL) or by keeping its aspect and padding.",
+    )
+    crop: Literal["none", "lesion"] = Field(
+        "none",
+        description='What the model sees of an image file: all of it, or the square around its lesion box (else its mask; an image with neither is taken whole). "lesion" is for manifests of full films.',
+    )
+    region: RegionConfig = Field(
+        RegionConfig(), description="The square around a lesion that the model sees."
     )
     mean: tuple[float, float, float] = Field(
         IMAGENET_MEAN,

@@ -73,6 +73,9 @@ class Region:
         """All of an image."""
         return cls(0, 0, width, height)
 
+    def __str__(self) -> str:
+        return f"{self.x0},{self.y0},{self.x1},{self.y1}"
+
     @property
     def width(self) -> int:
         """Pixels from left to right."""
@@ -183,12 +186,6 @@ def clipped(box: Box, height: int, width: int) -> Box:
     if inside is None:
         raise NoCrop("the lesion box is outside the image")
     return inside
-
-
-def mirrored_box(box: Box, width: float) -> Box:
-    """A box on the image mirrored left-right."""
-    x0, y0, x1, y1 = box
-    return width - x1, y0, width - x0, y1
 
 
 def extent(mask: Mask) -> Box:

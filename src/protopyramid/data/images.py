@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +19,16 @@ from numpy.typing import NDArray
 from protopyramid.config.schema import DataConfig, DicomConfig
 from protopyramid.data.geometry import (
     Box,
+    Mapping,
     Mask,
+    Region,
     clip_box,
+    cut,
     ellipse_mask,
-    fit_mask,
-    fit_planes,
-    fit_transform,
-    mirrored_box,
+    extent,
+    square_around,
 )
-from protopyramid.data.io.decoding import READERS, decode, read_image, read_marks
+from protopyramid.data.io.decoding import READERS, Decoded, decode, read_image, read_marks
 from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
 
@@ -36,11 +39,14 @@ __all__ = [
     "content_hash",
     "denormalise",
     "file_hash",
+    "hash_files",
     "normalise",
     "prepare",
+    "prepare_region",
     "prepare_sample",
     "read_image",
     "read_mask",
+    "seen_region",
 ]
 
 Array = NDArray[np.float32]
@@ -58,12 +64,13 @@ class Prepared:
     """An image at the size of the model's input.
 
     image (C, S, S) float32 in [0, 1], C 1 or 3; mask (S, S) uint8, 1 = inside, or None without an
-    annotation; box in pixels of the model's input, or None.
+    annotation; box in pixels of the model's input, or None; mapping: where it lies in its file.
     """
 
     image: torch.Tensor
     mask: torch.Tensor | None
     box: Box | None
+    mapping: Mapping
 
 
 def read_mask(path: str | Path, size: tuple[int, int]) -> Mask:
@@ -102,46 +109,84 @@ def prepare(image: Array, mask: Mask | None, box: Box | None, size: int, fit: st
     rounded to steps of 1/65535, so that a 16-bit copy is the image exactly.
     """
     height, width = image.shape[:2]
-    planes = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
-    fitted = fit_planes(torch.from_numpy(np.ascontiguousarray(planes)), size, fit)
-    levels = (fitted.clamp(0, 1) * LEVELS).round()
-    moved = None
-    if box is not None:
-        scale_x, scale_y, offset_x, offset_y = fit_transform(height, width, size, fit)
-        x0, y0, x1, y1 = box
-        moved = (
-            x0 * scale_x + offset_x,
-            y0 * scale_y + offset_y,
-            x1 * scale_x + offset_x,
-            y1 * scale_y + offset_y,
-        )
-    return Prepared(levels / LEVELS, None if mask is None else fit_mask(mask, size, fit), moved)
+    return prepare_region(image, mask, box, Mapping(Region.whole(height, width), size, fit))
 
 
-def prepare_sample(sample: Sample, data: DataConfig) -> Prepared:
-    """The image of a sample at the size of the model's input, with its annotation.
+def prepare_region(image: Array, mask: Mask | None, box: Box | None, mapping: Mapping) -> Prepared:
+    """Bring the region of an image (H, W) or (H, W, 3), its mask (H, W) and its box to the input.
 
-    The annotation is the mask file, else the ellipse in the lesion box, else none; a sample of the
-    negative class has one only by a mask file. Masks and boxes are of the image as its file holds it,
-    and are mirrored with it where `data.dicom.flip` says so.
+    All three as the file holds them. Beyond the image's edge the region is black. A crop has the steps
+    of a 16-bit file, so that a film and the crops that an import makes of it are the same input.
     """
-    image, mirrored = decode(sample.image, data.dicom)
+    inner = mapping
+    if mapping.region != Region.whole(*image.shape[:2]):
+        crop = np.asarray(cut(image, mapping.region), np.float32)
+        image = np.rint(np.clip(crop, 0, 1) * LEVELS).astype(np.float32) / np.float32(LEVELS)
+        mask = None if mask is None else np.asarray(cut(mask, mapping.region), np.bool_)
+        inner = replace(mapping, region=Region.whole(*image.shape[:2]))
+    levels = (inner.image_to_input(image).clamp(0, 1) * LEVELS).round()
+    return Prepared(
+        levels / LEVELS,
+        None if mask is None else inner.mask_to_input(mask),
+        None if box is None else mapping.box_to_input(box),
+        mapping,
+    )
+
+
+def prepare_sample(sample: Sample, data: DataConfig, decoded: Decoded | None = None) -> Prepared:
+    """What the model sees of a sample, at the size of its input, with its annotation.
+
+    That is the sample's own region, or with `data.crop` "lesion" the square around its lesion, or the
+    whole image. The annotation is the mask file, else the ellipse in the lesion box, else none; a sample
+    of the negative class has one only by a mask file. Masks and boxes are of the image as its file holds
+    it, and are mirrored with it where `data.dicom.flip` says so. `decoded` is the image, where it is
+    known already.
+    """
+    image, mirrored = decoded or decode(sample.image, data.dicom)
+    image = image[:, ::-1] if mirrored else image  # as the file holds it
     height, width = image.shape[:2]
     mask = None if sample.mask is None else read_mask(sample.mask, (height, width))
-    box = None if sample.box is None else clip_box(sample.box, height, width)
-    if sample.box is not None and box is None:
-        raise UserError(
-            f"row {sample.row}, lesion box: outside its image {sample.name!r} of {width} x {height} "
-            "pixels; give pixels of the image file"
-        )
-    if mirrored:
-        mask = None if mask is None else mask[:, ::-1]
-        box = None if box is None else mirrored_box(box, width)
-    prepared = prepare(image, mask, box, data.image_size, data.fit)
+    box = _lesion_box(sample, mask, data, height, width)
+    region = seen_region(sample, box, data, height, width)
+    mapping = Mapping(region, data.image_size, data.fit, mirrored)
+    prepared = prepare_region(image, mask, box, mapping)
     if prepared.mask is not None or prepared.box is None or sample.label == data.negative_class:
         return prepared
     ellipse = ellipse_mask(prepared.box, data.image_size, data.image_size)
-    return Prepared(prepared.image, torch.from_numpy(ellipse.astype(np.uint8)), prepared.box)
+    return replace(prepared, mask=torch.from_numpy(ellipse.astype(np.uint8)))
+
+
+def seen_region(
+    sample: Sample, box: Box | None, data: DataConfig, height: int, width: int
+) -> Region:
+    """The part of an image (height, width) that the model sees, given the lesion box inside it."""
+    if sample.region is not None:
+        if not sample.region.overlaps(height, width):
+            raise UserError(
+                f"{sample.name}: the region {sample.region} is outside the image of {width} x {height} "
+                "pixels; give x0,y0,x1,y1 in pixels of the image file"
+            )
+        return sample.region
+    if data.crop == "lesion" and box is not None:
+        return square_around(box, data.region.margin, height, width)
+    return Region.whole(height, width)
+
+
+def _lesion_box(
+    sample: Sample, mask: Mask | None, data: DataConfig, height: int, width: int
+) -> Box | None:
+    """The part of the lesion box inside the image; where lesions are cut, else that of the mask."""
+    if sample.box is not None:
+        box = clip_box(sample.box, height, width)
+        if box is None:
+            raise UserError(
+                f"row {sample.row}, lesion box: outside its image {sample.name!r} of {width} x "
+                f"{height} pixels; give pixels of the image file"
+            )
+        return box
+    if data.crop == "lesion" and mask is not None and mask.any():
+        return extent(mask)
+    return None
 
 
 def normalise(images: torch.Tensor, data: DataConfig) -> torch.Tensor:
@@ -174,3 +219,11 @@ def content_hash(image: Array) -> str:
 def file_hash(path: str | Path) -> str:
     """The content hash of a file's image, the same under all settings, for the search of leaks."""
     return content_hash(read_image(path, AS_STORED))
+
+
+def hash_files(paths: Sequence[Path], workers: int) -> list[str]:
+    """The content hashes of files in their order; a file that is named twice is decoded once."""
+    once = list(dict.fromkeys(paths))
+    with ThreadPoolExecutor(workers) as pool:
+        hashes = dict(zip(once, pool.map(file_hash, once), strict=True))
+    return [hashes[path] for path in paths]

@@ -7,13 +7,19 @@ from collections import Counter
 from pathlib import Path
 
 from protopyramid.config.schema import Config, prototype_counts
-from protopyramid.data.manifest import Manifest, read_manifest, with_validation
+from protopyramid.data.manifest import (
+    Manifest,
+    check_one_lesion,
+    read_manifest,
+    with_validation,
+)
 from protopyramid.errors import UserError
 
 
 def training_manifest(path: str | Path, config: Config) -> Manifest:
     """The manifest of a training: read, with validation rows, and fit for this configuration."""
     manifest = read_manifest(path, config.data.classes)
+    check_one_lesion(manifest, config.data.crop)
     if not manifest.split("train"):
         raise UserError(f"{path}: no row has split 'train'; there is nothing to train on")
     manifest = with_validation(manifest, config.data.validation_fraction, config.train.seed)

@@ -6,7 +6,6 @@ import io
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from PIL import Image
 
 from protopyramid.config.schema import Config
-from protopyramid.data.images import file_hash
+from protopyramid.data.images import hash_files
 from protopyramid.data.manifest import Manifest, Sample
 from protopyramid.data.store import ImageStore
 from protopyramid.inference.batches import evidence_batches
@@ -107,9 +106,8 @@ def write_data_facts(
 
 
 def _digests(samples: Sequence[Sample]) -> dict[str, str]:
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        digests = pool.map(lambda sample: file_hash(sample.image), samples)
-        return {sample.name: digest for sample, digest in zip(samples, digests, strict=True)}
+    digests = hash_files([sample.image for sample in samples], min(4, os.cpu_count() or 1))
+    return {sample.name: digest for sample, digest in zip(samples, digests, strict=True)}
 
 
 def _places(store: ImageStore) -> dict[str, int]:

@@ -32,7 +32,7 @@ from protopyramid.data.importers.base import (
 )
 from protopyramid.data.importers.writer import Imported, check_folder, render, write_dataset
 from protopyramid.data.io.decoding import read_image
-from protopyramid.data.manifest import read_manifest
+from protopyramid.data.manifest import SOURCE_COLUMNS, read_manifest
 from protopyramid.data.negatives.sources import read_films
 from protopyramid.errors import UserError
 
@@ -145,7 +145,8 @@ def test_a_lesion_becomes_a_crop_a_mask_and_a_row(source: Path) -> None:
     (sample,) = read_manifest(imported.manifest).samples
     assert sample.box == (10, 15, 30, 25)
     assert (sample.label, sample.split, sample.patient_id) == ("spiculated", "test", "P_1")
-    assert sample.extra == {"view": "CC"}
+    region = dict(zip(SOURCE_COLUMNS[1:], ("20", "35", "60", "75"), strict=True))
+    assert sample.extra == {"view": "CC", "source_image": "../source/a.png", **region}
     assert rows(imported.manifest.parent / "skipped.csv") == []
 
 

@@ -1,6 +1,7 @@
 """From what a finder found to a dataset: crops, masks, manifest.
 
-    images/NAME.png (16-bit grey)  masks/NAME.png (0 and 255)  manifest.csv  skipped.csv
+    images/NAME.png (16-bit grey)  masks/NAME.png (0 and 255)  skipped.csv
+    manifest.csv (with the film that each crop comes from and its region there)
     films.csv (the full films with all of their lesions, for `data negatives`)
     import.json (the options)  import.jsonl (what was made of each image, to go on after a stop)
 
@@ -55,9 +56,10 @@ from protopyramid.data.importers.base import (
 )
 from protopyramid.data.importers.full_films import TABLE as FILMS
 from protopyramid.data.importers.full_films import lines as film_lines
+from protopyramid.data.importers.full_films import path_from
 from protopyramid.data.io.decoding import read_image, read_marks
 from protopyramid.data.io.encoding import png_bytes
-from protopyramid.data.manifest import BOX_COLUMNS, KNOWN, SPLITS
+from protopyramid.data.manifest import BOX_COLUMNS, KNOWN, SOURCE_COLUMNS, SPLITS
 from protopyramid.data.negatives.patches import sample_squares
 from protopyramid.errors import UserError
 from protopyramid.utils.files import TEMPORARY, remove_partial, write_bytes
@@ -66,7 +68,7 @@ from protopyramid.utils.processes import in_processes
 VERSION = 1  # of the crops: another one is another result
 SETTINGS, JOURNAL = "import.json", "import.jsonl"
 MANIFEST, SKIPPED = "manifest.csv", "skipped.csv"
-COLUMNS = ("image", "label", "split", "mask", "patient_id", *BOX_COLUMNS)
+COLUMNS = ("image", "label", "split", "mask", "patient_id", *BOX_COLUMNS, *SOURCE_COLUMNS)
 PATIENTS_SHOWN = 5
 TISSUE_SHARES = (1.0, 0.75, 0.5, 0.25)  # sizes that a square of tissue is tried with
 
@@ -196,7 +198,7 @@ def _check_names(crops: Sequence[Crop]) -> None:
                 f"{crop.image}: its crop would be called {crop.name!r}, as one of {other.image}; "
                 "rename one of them"
             )
-        clash = [column for column in crop.extra if column in KNOWN]
+        clash = [column for column in crop.extra if column in (*KNOWN, *SOURCE_COLUMNS)]
         if clash:
             raise UserError(
                 f"{crop.image}: column {clash[0]!r} has a meaning of its own; rename it"
@@ -346,12 +348,16 @@ def _crop_lesion(job: _Job, crop: Crop, image: Array) -> Record:
         "padded": made.padded,
         "scaled": made.scaled,
         "smaller": made.smaller,
+        "region": list((made.region or Region.whole(*image.shape)).box),
     }
 
 
 @dataclass(frozen=True)
 class _Made:
-    """A crop (S, S), or whole image (H, W), its mask and its lesion box in pixels of the crop."""
+    """A crop (S, S), or whole image (H, W), its mask and its lesion box in pixels of the crop.
+
+    region: where the crop lies in its image; None when it is all of it.
+    """
 
     image: Array
     mask: Mask | None = None
@@ -359,6 +365,7 @@ class _Made:
     padded: bool = False
     scaled: bool = False
     smaller: bool = False
+    region: Region | None = None
 
 
 def _make(crop: Crop, image: Array, margin: float) -> _Made:
@@ -371,7 +378,7 @@ def _make(crop: Crop, image: Array, margin: float) -> _Made:
     if crop.whole and mask is not None and not mask.any():
         return _Made(image, None if crop.label == NEGATIVE else mask, scaled=scaled)
     box = _lesion_box(crop, mask, height, width)
-    padded = False
+    padded, region = False, None
     if not crop.whole:
         region = square_around(box, margin, height, width)
         padded = not region.within(height, width)
@@ -381,8 +388,8 @@ def _make(crop: Crop, image: Array, margin: float) -> _Made:
     if mask is not None and not mask.any():
         raise NoCrop("the mask is empty")
     if crop.label == NEGATIVE:
-        return _Made(image, padded=padded)
-    return _Made(image, mask, box, padded, scaled)
+        return _Made(image, padded=padded, region=region)
+    return _Made(image, mask, box, padded, scaled, region=region)
 
 
 def _lesion_box(crop: Crop, mask: Mask | None, height: int, width: int) -> Box:
@@ -413,8 +420,9 @@ def _draw_tissue(tissue: Tissue, image: Array) -> _Made:
         side = max(1, min(round(tissue.side * share), *image.shape))
         found = sample_squares(image, [side], 1, [], rng)
         if found:
-            window = cut(image, Region(*found[0]))
-            return _Made(np.asarray(window, np.float32), smaller=side < tissue.side)
+            region = Region(*found[0])
+            window = np.asarray(cut(image, region), np.float32)
+            return _Made(window, smaller=side < tissue.side, region=region)
     raise NoCrop(f"no square of tissue: {found.missed[0].reason}")
 
 
@@ -445,7 +453,7 @@ def _finish(found: ImportPlan, source: Path, folder: Path, records: Sequence[Rec
     else:
         (folder / FILMS).unlink(missing_ok=True)
     columns = list(dict.fromkeys([*COLUMNS, *(column for crop in kept for column in crop.extra)]))
-    rows = [_row(crop, made[crop.name], columns) for crop in kept]
+    rows = [_row(crop, made[crop.name], columns, folder) for crop in kept]
     write_bytes(folder / MANIFEST, _csv([columns, *rows]))
     counts: dict[str, dict[str, int]] = {}
     for crop in kept:
@@ -468,8 +476,9 @@ def _nothing(source: Path, folder: Path, skipped: Sequence[Skipped]) -> str:
     )
 
 
-def _row(crop: Crop, entry: Record, columns: Sequence[str]) -> list[str]:
+def _row(crop: Crop, entry: Record, columns: Sequence[str], folder: Path) -> list[str]:
     box = entry["box"] if entry.get("box") else [""] * 4
+    region = entry.get("region") or [""] * 4
     values = {
         **crop.extra,
         "image": f"images/{crop.name}.png",
@@ -480,6 +489,11 @@ def _row(crop: Crop, entry: Record, columns: Sequence[str]) -> list[str]:
         **{
             column: f"{round(edge, 3):g}" if edge != "" else ""
             for column, edge in zip(BOX_COLUMNS, box, strict=True)
+        },
+        "source_image": path_from(folder, crop.image),
+        **{
+            column: f"{edge:.0f}" if edge != "" else ""
+            for column, edge in zip(SOURCE_COLUMNS[1:], region, strict=True)
         },
     }
     return [values.get(column, "") for column in columns]
