@@ -26,6 +26,9 @@ from protopyramid.errors import UserError
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run
+from protopyramid.utils.callable_modules import make_callable
+
+make_callable(__name__, "protopyramid.api:export")  # pp.export(run)
 
 Format = Literal["onnx", "torch-export"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch-export": ".pt2"}

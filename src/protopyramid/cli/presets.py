@@ -25,9 +25,9 @@ def presets(context: typer.Context, help: Help = False) -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A preset's name, or a TOML file.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a preset, or a TOML file.")],
 ) -> None:
-    """Print all settings of a preset as TOML, to be copied and changed."""
+    """Print all settings of a preset as TOML, to copy and change."""
     from protopyramid.config import dump_config, load_config
 
     typer.echo(dump_config(load_config(name)), nl=False)

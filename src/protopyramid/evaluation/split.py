@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from protopyramid.data.images import hash_files
 from protopyramid.data.manifest import Manifest, Sample, check_one_lesion, read_manifest
 from protopyramid.errors import UserError
-from protopyramid.runs import layout
 from protopyramid.runs.provenance import find_manifest, split_samples
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def evaluated_split(
     path = find_manifest(run, given)
     manifest = read_manifest(path)
     check_one_lesion(manifest, run.config.data.crop)
-    splits = run.folder.read_json(layout.DATA).get("splits", {})
+    splits = run.provenance.splits
     samples = split_samples(manifest, split, splits)
     _check_labels(path, samples, run.config.data.classes)
     hashes = hash_images(samples)

@@ -25,6 +25,7 @@ from protopyramid.model.network import PrototypeNetwork, build_model
 from protopyramid.prototypes.cases import layer_of
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.provenance import write_provenance
 from protopyramid.runs.run import Run, load_run
 from protopyramid.training.head_fit import fit_head
 from protopyramid.training.sampling import training_pool
@@ -164,18 +165,7 @@ def _write(run: Run, folder: RunFolder, model: PrototypeNetwork, kept: Sequence[
     content = [replace(records[old], index=new).to_json() for new, old in enumerate(kept)]
     folder.write_json(layout.PROTOTYPES, content)
     if (run.folder / layout.DATA).is_file():
-        folder.write_json(layout.DATA, _moved(run, folder))
-
-
-def _moved(run: Run, folder: RunFolder) -> Mapping[str, Any]:
-    """data.json with the way to the manifest as seen from the new folder."""
-    import os
-
-    facts = dict(run.folder.read_json(layout.DATA))
-    if facts.get("manifest_path"):
-        there = Path(run.folder.path, facts["manifest_path"]).resolve()
-        facts["manifest_path"] = os.path.relpath(there, folder.path.resolve())
-    return facts
+        write_provenance(folder, run.provenance.moved(run.folder.path, folder.path))
 
 
 def _log(folder: RunFolder, run: Run, record: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from protopyramid.reports import html as page
 from protopyramid.reports.gallery import gallery_items
 from protopyramid.reports.html import Cell, Html
 from protopyramid.runs import layout
+from protopyramid.runs.provenance import Provenance
 from protopyramid.runs.run import Run
 
 CASES = 2  # best and worst explained images shown, each
@@ -66,12 +67,9 @@ def stored_results(run: Run) -> Results | None:
     return found
 
 
-def run_facts(run: Run) -> Mapping[str, Any]:
-    """What data.json says of the training data; nothing where it is missing."""
-    if not (run.folder / layout.DATA).is_file():
-        return {}
-    facts: Mapping[str, Any] = run.folder.read_json(layout.DATA)
-    return facts
+def run_facts(run: Run) -> Provenance:
+    """The run's provenance, empty where the run has none."""
+    return run.provenance if (run.folder / layout.DATA).is_file() else Provenance()
 
 
 def summary(run: Run) -> str:
@@ -125,8 +123,8 @@ def _get(content: Any, *keys: str) -> Any:
     return content
 
 
-def _opening(run: Run, results: Results | None, facts: Mapping[str, Any]) -> str:
-    counts = _get(facts, "counts", "train") or {}
+def _opening(run: Run, results: Results | None, facts: Provenance) -> str:
+    counts = facts.counts.get("train", {})
     items = []
     if results is not None:
         auroc = results["auroc"]
@@ -152,8 +150,8 @@ def _subtitle(run: Run) -> str:
     return f"Report of a trained model: {run.config.system}, images of {size} × {size} pixels"
 
 
-def _data(run: Run, facts: Mapping[str, Any]) -> str:
-    counts: Mapping[str, Mapping[str, int]] = _get(facts, "counts") or {}
+def _data(run: Run, facts: Provenance) -> str:
+    counts = facts.counts
     splits = [name for name in ("train", "validation", "test") if counts.get(name)]
     if not splits:
         return ""
@@ -164,7 +162,7 @@ def _data(run: Run, facts: Mapping[str, Any]) -> str:
     rows.append(["all", *(str(sum(counts[split].values())) for split in splits)])
     text = (
         "Images of each class. The model learns from train and is chosen on validation; it meets test only "
-        f"when it is judged. Source: {facts.get('manifest', 'unknown manifest')}."
+        f"when it is judged. Source: {facts.manifest or 'unknown manifest'}."
     )
     return page.section("Data", page.paragraph(text), page.table(["class", *splits], rows, True))
 

@@ -109,7 +109,7 @@ def _allocate(folder: Path, layout: CacheLayout) -> None:
         except OSError as error:
             raise UserError(
                 f"{folder / name}: the cache of {layout.bytes / GIGABYTE:.1f} GB cannot be made "
-                f"({error.strerror}); free some space, then run the same command again with --resume"
+                f"({error.strerror}); free some space, then run the same command again"
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""The end of a training: the run folder's model, prototypes and facts about the data."""
+"""What training writes into the run folder: provenance at its start; prototypes and model at its end."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ import numpy as np
 import torch
 from PIL import Image
 
+from protopyramid import __version__
 from protopyramid.config.schema import Config
 from protopyramid.data.images import hash_files
-from protopyramid.data.manifest import Manifest, Sample
+from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.data.store import ImageStore
 from protopyramid.inference.batches import evidence_batches
 from protopyramid.model.activation import activation_maps, region_box, strongest_region
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.provenance import NAME, Provenance, Software, write_provenance
 from protopyramid.runs.records import PrototypeRecord
 
 
@@ -47,7 +49,7 @@ def prototype_records(
     records: Sequence[Mapping[str, Any]],
     batch_size: int,
 ) -> list[PrototypeRecord]:
-    """The records of a projection with the box that each prototype activates on in its source."""
+    """The records of a projection, each with the box of its activation in the source image."""
     places = _places(store)
     sources = sorted({places[record["image"]] for record in records})
     boxes: dict[int, tuple[float, float, float, float]] = {}
@@ -87,22 +89,24 @@ def picture_bytes(image: torch.Tensor) -> bytes:
 
 
 def write_data_facts(
-    folder: RunFolder, manifest: Manifest, config: Config, provenance: Mapping[str, Any]
+    folder: RunFolder, manifest: Manifest, config: Config, more: Mapping[str, Any]
 ) -> None:
-    """Write data.json: what the model learns from, with a digest of every image."""
-    splits = {name: manifest.split(name) for name in ("train", "validation")}
-    facts = {
-        "classes": config.data.classes,
-        "manifest": manifest.path.name,
-        "manifest_path": os.path.relpath(manifest.path, folder.path),
-        "counts": {
-            name: dict(Counter(sample.label for sample in manifest.split(name)))
-            for name in ("train", "validation", "test")
+    """Write data.json: the images that the model learns from, with a digest of each, and the software.
+
+    `more` are further fields of the provenance, such as the backbone's starting weights.
+    """
+    facts = Provenance(
+        classes=config.data.classes,
+        manifest=manifest.path.name,
+        manifest_path=os.path.relpath(manifest.path, folder.path),
+        counts={
+            name: dict(Counter(sample.label for sample in manifest.split(name))) for name in SPLITS
         },
-        "splits": {name: _digests(samples) for name, samples in splits.items()},
-        **provenance,
-    }
-    folder.write_json(layout.DATA, facts)
+        splits={name: _digests(manifest.split(name)) for name in ("train", "validation")},
+        software=Software(name=NAME, version=__version__),
+        **more,
+    )
+    write_provenance(folder, facts)
 
 
 def _digests(samples: Sequence[Sample]) -> dict[str, str]:
