@@ -235,7 +235,7 @@ def test_a_film_is_decoded_once_for_lesions_in_a_row(
     for row, sample in enumerate(samples):
         prepared = prepare_sample(sample, films())
         assert torch.equal(loaded.images[row], prepared.image)
-        assert tuple(loaded.regions[row].tolist()) == prepared.mapping.region.box
+        assert loaded.mappings[row] == prepared.mapping
 
 
 def test_films_beyond_the_budget_are_forgotten_the_oldest_first() -> None:

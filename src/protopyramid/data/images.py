@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import interpolate
 
 from protopyramid.config.schema import DataConfig, DicomConfig
 from protopyramid.data.geometry import (
@@ -47,6 +48,7 @@ __all__ = [
     "read_image",
     "read_mask",
     "seen_region",
+    "thumbnail",
 ]
 
 Array = NDArray[np.float32]
@@ -187,6 +189,18 @@ def _lesion_box(
     if data.crop == "lesion" and mask is not None and mask.any():
         return extent(mask)
     return None
+
+
+def thumbnail(image: Array, longest: int) -> Array:
+    """An image (H, W) or (H, W, 3) whose longer side has at most so many pixels."""
+    height, width = image.shape[:2]
+    share = min(1.0, longest / max(height, width))
+    size = max(1, round(height * share)), max(1, round(width * share))
+    planes = torch.from_numpy(
+        np.ascontiguousarray(image[None] if image.ndim == 2 else image.transpose(2, 0, 1))
+    )
+    small = interpolate(planes[None], size, mode="bilinear", antialias=True)[0].numpy()
+    return small[0] if image.ndim == 2 else small.transpose(1, 2, 0)
 
 
 def normalise(images: torch.Tensor, data: DataConfig) -> torch.Tensor:

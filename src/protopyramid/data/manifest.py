@@ -113,11 +113,11 @@ def parse_manifest(
     return Manifest(path, tuple(samples), columns), problems
 
 
-def read_images(path: str | Path) -> Manifest:
+def read_images(path: str | Path, places: bool = False) -> Manifest:
     """The images of a table that may lack labels and splits: what can be predicted and explained.
 
     Only the column `image` is needed. Label, split and patient are kept as they are written, "" where
-    there are none; annotations are not looked at.
+    there are none. Masks and lesion boxes are read with `places` only.
     """
     path = Path(path)
     table = read_table(path)
@@ -138,12 +138,20 @@ def read_images(path: str | Path) -> Manifest:
             continue
         label, split, patient = (values.get(each, "") for each in ("label", "split", "patient_id"))
         name = _slashed(values["image"])
-        samples.append(Sample(line, name, image, label, split, patient_id=patient))
+        sample = Sample(line, name, image, label, split, patient_id=patient)
+        samples.append(_placed(sample, path.parent, values, problems) if places else sample)
     if len(table) == 1:
         problems.append("has a header but no rows; add one row for each image")
     if problems:
         raise UserError(f"{path}: {_listed(problems)}")
-    return Manifest(path, tuple(samples), columns)
+    return Manifest(path, tuple(_numbered(samples)[0] if places else samples), columns)
+
+
+def _placed(sample: Sample, folder: Path, values: Mapping[str, str], problems: list[str]) -> Sample:
+    """A sample with the mask and the lesion box of its row."""
+    mask = existing_file(folder, sample.row, "mask", values.get("mask", ""), problems)
+    box = read_box(sample.row, [values.get(name, "") for name in BOX_COLUMNS], problems)
+    return replace(sample, mask=mask, box=box)
 
 
 def shared_patients(samples: Sequence[Sample]) -> dict[str, list[str]]:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from protopyramid.config.schema import DataConfig
 from protopyramid.data.film_cache import FilmCache
+from protopyramid.data.geometry import Box, Mapping
 from protopyramid.data.images import LEVELS, Prepared, prepare_sample
 from protopyramid.data.io.decoding import decode
-from protopyramid.data.manifest import Box, Sample
+from protopyramid.data.manifest import Sample
 
 GIGABYTE = 1e9
 WORKERS = 4
@@ -29,14 +30,14 @@ class Loaded(NamedTuple):
 
     images (B, C, S, S) float32 in [0, 1]; masks (B, S, S) uint8, 1 = inside, zeros where
     `annotated` (B,) is False; boxes (B, 4) in pixels of the model's input, NaN where there is none;
-    regions (B, 4) float64: what the model sees, in pixels of the image file.
+    mappings: B of them, where each image lies in its file.
     """
 
     images: torch.Tensor
     masks: torch.Tensor
     annotated: torch.Tensor
     boxes: torch.Tensor
-    regions: torch.Tensor
+    mappings: tuple[Mapping, ...]
 
 
 class _Entry(NamedTuple):
@@ -45,7 +46,7 @@ class _Entry(NamedTuple):
     levels: NDArray[np.uint16]
     mask: NDArray[np.uint8] | None
     box: Box | None
-    region: Box
+    mapping: Mapping
 
     @property
     def size(self) -> int:
@@ -125,7 +126,7 @@ class ImageStore:
 def _entry(prepared: Prepared) -> _Entry:
     levels = (prepared.image * LEVELS).round().numpy().astype(np.uint16)
     mask = None if prepared.mask is None else prepared.mask.numpy()
-    return _Entry(levels, mask, prepared.box, prepared.mapping.seen)
+    return _Entry(levels, mask, prepared.box, prepared.mapping)
 
 
 def _batch(entries: Sequence[_Entry], size: int) -> Loaded:
@@ -141,11 +142,10 @@ def _batch(entries: Sequence[_Entry], size: int) -> Loaded:
             boxes[row] = entry.box
     images /= np.float32(LEVELS)
     annotated = torch.tensor([entry.mask is not None for entry in entries], dtype=torch.bool)
-    regions = np.array([entry.region for entry in entries], np.float64).reshape(-1, 4)
     return Loaded(
         torch.from_numpy(images),
         torch.from_numpy(masks),
         annotated,
         torch.from_numpy(boxes),
-        torch.from_numpy(regions),
+        tuple(entry.mapping for entry in entries),
     )

@@ -24,10 +24,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protopyramid.data.images import prepare, read_image
+from protopyramid.config.schema import DataConfig
+from protopyramid.data.images import prepare
+from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
+from protopyramid.explain.origin import Origin, input_origin, open_sample
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.ood import limits_for, numbers_of
+from protopyramid.inference.requests import region_sample
 from protopyramid.model.activation import activation_maps, region_box, strongest_region
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import (
@@ -85,7 +89,8 @@ class Explanation:
 
     `logits` are the sums of the contributions of all prototypes (of a black box: the model's own).
     `picture` is the image as the model saw it, (S, S) or (S, S, 3) in [0, 1]. `unlike_training`: whether
-    it is unlike the training data; None when the run cannot tell (no thresholds.json).
+    it is unlike the training data; None when the run cannot tell (no thresholds.json). `origin`: where the
+    picture lies in its file; None for one that was given at the size of the model's input.
     """
 
     image: str
@@ -97,6 +102,12 @@ class Explanation:
     run: Run = field(repr=False)
     evidence: Evidence = field(repr=False)
     unlike_training: bool | None = None
+    origin: Origin | None = field(default=None, repr=False)
+
+    @property
+    def framing(self) -> str | None:
+        """How the image differs in size from the training images, where it may be a whole film."""
+        return None if self.origin is None else self.origin.framing
 
     def strongest(self, top: int = TOP, class_name: str | None = None) -> list[PrototypePart]:
         """The prototypes that matter most for a class (the predicted one), those for it first."""
@@ -111,13 +122,14 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain values; contributions sum to the logits."""
-        return {
+        content = {
             "image": self.image,
             "predicted": self.predicted,
             "logits": self.logits,
             "probabilities": self.probabilities,
             "prototypes": [part.to_json() for part in self.prototypes],
         }
+        return (self.origin or input_origin(len(self.picture))).in_json(content)
 
     def figure(
         self, top: int = TOP, colour_map: str = COLOUR_MAP, mask: NDArray[Any] | None = None
@@ -126,6 +138,14 @@ class Explanation:
 
         `mask` (S, S), the annotation of the image, is outlined where it is given.
         """
+        figure = self._figure(top, colour_map, mask)
+        if self.origin is not None and self.origin.film is not None and self.origin.marked:
+            from protopyramid.figures.film import add_film
+
+            add_film(figure, self.origin.film, self.origin.marked)
+        return figure
+
+    def _figure(self, top: int, colour_map: str, mask: NDArray[Any] | None) -> Figure:
         from protopyramid.explain.figure_data import black_box_view, case_view
         from protopyramid.figures.drawing import check_colour_map
 
@@ -179,22 +199,38 @@ class Explanation:
         )
 
 
-def explain_file(run: Run, image: str | Path, name: str | None = None) -> Explanation:
-    """The explanation of an image file; it is called by the file's name unless `name` is given."""
+def explain_file(
+    run: Run, image: str | Path, name: str | None = None, region: Box | None = None
+) -> Explanation:
+    """The explanation of an image file, called `name` or else by the file's name.
+
+    region: what the model is to see, x0, y0, x1, y1 in pixels of the file, made square around its centre.
+    """
     path = Path(image)
     if not path.is_file():
-        raise UserError(f"{path}: no such image file")
-    return explain_array(run, read_image(path, run.config.data.dicom), name or path.name)
+        raise UserError(f"{path}: no such image file; check the path")
+    called = name or path.name
+    sample = Sample(0, called, path, label="", split="test")
+    marked = sample if region is None else region_sample(path, region, called)
+    return explain_sample(run, marked)
+
+
+def explain_sample(run: Run, sample: Sample, data: DataConfig | None = None) -> Explanation:
+    """The explanation of a sample as `data`, by default that of the run, says that it is seen."""
+    prepared, origin = open_sample(run, sample, data or run.config.data)
+    return explain_prepared(run, prepared.image, sample.name, origin)
 
 
 def explain_array(run: Run, image: NDArray[np.float32], name: str = "image") -> Explanation:
     """The explanation of an image (H, W) or (H, W, 3) in [0, 1]."""
     data = run.config.data
     prepared = prepare(image, None, None, data.image_size, data.fit)
-    return explain_prepared(run, prepared.image, name)
+    return explain_prepared(run, prepared.image, name, Origin(prepared.mapping))
 
 
-def explain_prepared(run: Run, image: Tensor, name: str = "image") -> Explanation:
+def explain_prepared(
+    run: Run, image: Tensor, name: str = "image", origin: Origin | None = None
+) -> Explanation:
     """The explanation of an image (C, S, S) in [0, 1] at the size of the model's input."""
     run.model.eval()
     with torch.inference_mode():
@@ -212,7 +248,7 @@ def explain_prepared(run: Run, image: Tensor, name: str = "image") -> Explanatio
     predicted = max(logits, key=lambda name: logits[name])
     picture, unlike = to_picture(image), _unlike(run, image, evidence)
     return Explanation(
-        name, predicted, logits, probabilities, parts, picture, run, evidence, unlike
+        name, predicted, logits, probabilities, parts, picture, run, evidence, unlike, origin
     )
 
 

@@ -14,6 +14,7 @@ from PIL import Image
 
 from protopyramid import __version__
 from protopyramid.config.schema import Config
+from protopyramid.data.framing import training_framing
 from protopyramid.data.images import hash_files
 from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.data.store import ImageStore
@@ -104,6 +105,7 @@ def write_data_facts(
         },
         splits={name: _digests(manifest.split(name)) for name in ("train", "validation")},
         software=Software(name=NAME, version=__version__),
+        framing=training_framing(manifest.split("train"), config.data),
         **more,
     )
     write_provenance(folder, facts)

@@ -107,6 +107,20 @@ def read_dicom_size(path: Path) -> tuple[int, int] | None:
     return size
 
 
+def read_size(path: Path) -> tuple[int, int] | None:
+    """Height and width by an image's header; None where it is broken. No pixels are read."""
+    if is_dicom(path):
+        try:
+            return read_dicom_size(path)
+        except UserError:
+            return None
+    try:
+        with Image.open(path) as image:
+            return image.height, image.width
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
+
+
 def read_spacing(path: str | Path) -> Spacing | None:
     """Millimetres per pixel as a DICOM file tells them, else None; no pixels are read.
 
