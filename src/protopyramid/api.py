@@ -208,22 +208,21 @@ def predict(
     request = requested(run, paths, split, Marks(regions, regions_mm, lesions), crop)
     if compile:
         compile_run(run)
-    failed: list[Sample] = []
+    failed: dict[int, UserError] = {}  # by the sample's identity
 
     def leave_out(sample: Sample, error: UserError) -> None:
         assert unreadable is not None
-        failed.append(sample)
+        failed[id(sample)] = error
         unreadable(sample.image, error)
 
     handler = leave_out if unreadable is not None else None
     records = predict_samples(run, request.samples, progress, request.data, handler)
     if not records and failed:
-        raise UserError(f"{paths[0]}: none of the {len(failed)} images can be read")
+        raise next(iter(failed.values()))
     warn_of_films(run, request)
     if table_of(paths, split) is None:
         return records
-    left = {id(sample) for sample in failed}
-    return with_labels(records, [each for each in request.samples if id(each) not in left])
+    return with_labels(records, [each for each in request.samples if id(each) not in failed])
 
 
 def compile_run(run: Run) -> None:

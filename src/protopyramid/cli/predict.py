@@ -61,7 +61,7 @@ def predict(
     if failed:
         total = len(failed) + len(records)
         raise UserError(
-            f"{len(failed)} of {total} images cannot be read and are not in {out}: {'; '.join(failed)}"
+            f"{len(failed)} of {total} images are left out of {out}: {'; '.join(failed)}"
         )
 
 

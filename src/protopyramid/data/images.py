@@ -181,9 +181,10 @@ def _lesion_box(
     if sample.box is not None:
         box = clip_box(sample.box, height, width)
         if box is None:
+            where = f"row {sample.row}, lesion box" if sample.row else "lesion box"
             raise UserError(
-                f"row {sample.row}, lesion box: outside its image {sample.name!r} of {width} x "
-                f"{height} pixels; give pixels of the image file"
+                f"{where}: outside its image {sample.name!r} of {width} x {height} pixels; "
+                "give pixels of the image file"
             )
         return box
     if data.crop == "lesion" and mask is not None and mask.any():
