@@ -47,8 +47,8 @@ def test_onnxruntime_gives_the_evidence_of_torch_for_any_number_of_images(preset
             np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-4)
 
 
-def test_an_export_takes_as_many_looks_as_the_run(new_run, tmp_path):
-    run, single = new_run("eight", **{"model.looks": 8}), new_run("one")
+def test_an_export_uses_the_tta_of_the_run(new_run, tmp_path):
+    run, single = new_run("eight", **{"model.tta": 8}), new_run("one")
     out = tmp_path / "model.pt2"
     command = ["export", str(run.folder.path), "--format", "torch-export", "--out", str(out)]
     assert main(command) == 0

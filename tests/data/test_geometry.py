@@ -232,7 +232,7 @@ def test_a_bright_pixel_is_where_its_centre_is_mapped_to(mapping: Mapping) -> No
 def test_orientations_are_those_of_test_time_augmentation(number: int) -> None:
     image = np.random.default_rng(0).random((9, 9)).astype(np.float32)
     upright = Mapping(Region(-2, 1, 6, 9), 8)
-    copies = [look for look, _ in tta.looks(8)]
+    copies = [transform for transform, _ in tta.tta_transforms(8)]
     expected = copies[number](upright.image_to_input(image))
     assert torch.equal(upright.augmented(number).image_to_input(image), expected)
 

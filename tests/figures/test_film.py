@@ -15,10 +15,10 @@ def test_the_flag_is_the_headline_when_it_is_up() -> None:
     assert plain.title == "indistinct" and ">99 %" in plain.below
     flagged = headline("indistinct", ">99 %", unlike=True)
     assert "nlike" in flagged.title and "indistinct" not in flagged.title
-    assert "indistinct" in flagged.below
-    film = headline("indistinct", ">99 %", unlike=True, framing="9 x 99 pixels: a whole film?")
+    assert "indistinct" in flagged.note
+    film = headline("indistinct", ">99 %", unlike=True, film=True)
     assert "film" in film.title and film.title != flagged.title
-    assert "--region" in film.below
+    assert "--region" in film.below and "indistinct" in film.note
 
 
 @pytest.mark.parametrize("shape", [(400, 200), (200, 400), (300, 300, 3)])

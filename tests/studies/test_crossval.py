@@ -60,7 +60,7 @@ def done(
     stop = fault(f"{trainer}CandidateCollector.update", 3, signal.SIGTERM)
     stopped = command(*arguments, faults=[stop])
     assert stopped.code == 143, stopped.stderr
-    assert "Go on with: protopyramid crossval" in stopped.stderr.splitlines()[-1]
+    assert "Continue with: protopyramid crossval" in stopped.stderr.splitlines()[-1]
     ended = command(*arguments)
     assert ended.code == 0, ended.stderr
     assert first.stat().st_mtime_ns == before  # a finished run is not trained again

@@ -31,7 +31,7 @@ def test_the_recipe_has_the_data_and_views_of_the_systems_it_is_compared_with():
     """Trained by hand or in the study, it is the same training."""
     study = read_study(STUDIES / "cbis.toml")
     recipe = load_config(RECIPES / "cbis-margins.toml")
-    apart = {"model.looks": 4, "train.scale": 2.0}  # the recipe's own, compared in cbis-long.toml
+    apart = {"model.tta": 4, "train.scale": 2.0}  # the recipe's own, compared in cbis-long.toml
     for key, value in study.set.items():
         expected = apart.get(key, tuple(value) if isinstance(value, list) else value)
         assert attrgetter(key)(recipe) == expected, key
@@ -106,12 +106,12 @@ def test_a_study_may_be_like_one_that_is_like_another(tmp_path):
 
 
 def test_a_variant_may_be_the_run_of_another_with_other_settings(tmp_path):
-    taken = '[[variants]]\nname = "b"\nrun_of = "a"\nset = { "model.looks" = 8 }\n'
+    taken = '[[variants]]\nname = "b"\nrun_of = "a"\nset = { "model.tta" = 8 }\n'
     text = ONE + 'set = { "loss.contrast" = 4.0 }\n' + taken
     study = read_study(written(tmp_path, text))
     first, second = (variant_config(study, each, 0, tmp_path) for each in study.variants)
-    assert (first.model.looks, second.model.looks) == (1, 8)
-    model = first.model.model_copy(update={"looks": 8})
+    assert (first.model.tta, second.model.tta) == (1, 8)
+    model = first.model.model_copy(update={"tta": 8})
     assert first.model_copy(update={"model": model}) == second
     assert [each.after for each in study.variants] == ["", "a"]
 

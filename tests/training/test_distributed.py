@@ -30,6 +30,8 @@ WHOLE = {
     "metrics.jsonl",
     "model.safetensors",
     "prototypes.json",
+    "thresholds.json",
+    "MODEL_CARD.md",
 }
 
 
@@ -181,7 +183,7 @@ def test_a_signal_to_one_process_stops_both_and_they_go_on(
     first, second = in_two_processes(server, reference.arguments(out), faults)
     assert (first.code, second.code) == (143, 0), first.stderr + second.stderr
     last = first.stderr.splitlines()[-1]
-    assert "Go on with: torchrun --nproc-per-node 2 -m protopyramid train" in last
+    assert "Continue with: torchrun --nproc-per-node 2 -m protopyramid train" in last
     assert "Traceback" not in first.stderr + second.stderr
     if rank:
         return

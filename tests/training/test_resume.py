@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from protopyramid.runs.folder import RunFolder
-from protopyramid.utils.files import TEMPORARY
 from protopyramid.training.checkpoint import load_checkpoint
+from protopyramid.utils.files import TEMPORARY
 
 from ..harness import Command, Reference, copy_manifest, fault
 
@@ -100,7 +100,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_whole(
     assert done.code == 2
     errors = [line for line in done.stderr.splitlines() if "error" in line]
     assert len(errors) == 1
-    assert "the disk is full; free some space, then go on with --resume" in errors[0]
+    assert "the disk is full; free some space, then run the same command again" in errors[0]
     assert "Traceback" not in done.stderr
     assert {path.name: path.read_bytes() for path in checkpoints(stopped)} == before
     assert not list(stopped.rglob(TEMPORARY + "*"))
@@ -161,7 +161,7 @@ def test_a_stopped_run_is_not_begun_again(
     command: Command, reference: Reference, stopped: Path
 ) -> None:
     message = one_error(command(*reference.arguments(stopped)))
-    assert "a run that was stopped; go on with --resume" in message
+    assert "a run that was stopped; continue it with --resume" in message
 
 
 def test_a_finished_run_is_left_alone(command: Command, reference: Reference) -> None:
@@ -178,7 +178,7 @@ def test_another_configuration_is_refused(
     command: Command, reference: Reference, stopped: Path, setting: str
 ) -> None:
     again = command(*reference.arguments(stopped), "--resume", "--set", setting)
-    assert "begun with another configuration" in one_error(again)
+    assert "started with another configuration" in one_error(again)
 
 
 def test_another_manifest_is_refused(
@@ -196,7 +196,7 @@ def test_a_run_folder_of_another_format_is_refused(
 ) -> None:
     (stopped / "format").write_text("99\n")
     again = command(*reference.arguments(stopped), "--resume")
-    assert "run folder of format '99', this version reads format 1" in one_error(again)
+    assert "run folder of format '99', but this version reads format 1" in one_error(again)
 
 
 def test_a_run_folder_in_use_is_refused(

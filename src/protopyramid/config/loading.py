@@ -27,6 +27,7 @@ from pydantic import BaseModel, ValidationError
 
 from protopyramid.config.keys import nearest_key, section_keys
 from protopyramid.config.messages import describe_errors, one_line, shown
+from protopyramid.config.renamed import current_key, with_current_keys
 from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
 
@@ -51,21 +52,24 @@ def preset_summary(name: str) -> str:
     return _preset_text(name).partition("\n")[0].lstrip("# ")
 
 
-def load_config(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Config:
+def load_config(
+    name_or_path: str | Path, overrides: Mapping[str, Any] | None = None, *, warn: bool = True
+) -> Config:
     """The configuration of a preset or of a TOML file, with some dotted keys overridden.
 
     Args:
         name_or_path: a preset's name, or the path of a TOML file.
         overrides: values by dotted key, for example `{"model.neck.dim": 64}`.
+        warn: whether a key's old name gives a DeprecationWarning.
 
     Raises:
         UserError: one line that names the file or key, what is wrong and what to do.
     """
     overrides = dict(overrides or {})
     try:
-        tree, source = _read(name_or_path)
+        tree, source = _read(name_or_path, warn)
         for key, value in overrides.items():
-            tree = _with_override(tree, key, _plain(value, key))
+            tree = _with_override(tree, current_key(key, warn), _plain(value, key))
         return _validated(tree, source, list(overrides))
     except RecursionError:
         raise UserError(f"{name_or_path}: tables or lists are nested too deeply") from None
@@ -109,12 +113,13 @@ def _preset_text(name: str) -> str:
     return (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
 
 
-def _read(name_or_path: str | Path) -> tuple[Tree, str]:
+def _read(name_or_path: str | Path, warn: bool) -> tuple[Tree, str]:
     """The tree of settings, and the name by which messages speak of where it comes from."""
     name = str(name_or_path)
     if isinstance(name_or_path, str) and name in preset_names():
         return _tree(_validated(tomllib.loads(_preset_text(name)), name, [])), name
     tree = _plain_file(_parse_file(Path(name_or_path)), name)
+    tree = with_current_keys(tree, name, warn)
     if "preset" not in tree:
         # Completed here, so that an override of a single entry finds the table it belongs to.
         return _completed(tree), name

@@ -352,9 +352,9 @@ class ModelConfig(Section):
         PoolingConfig(), description="How a similarity map becomes a score."
     )
     head: HeadConfig = Field(HeadConfig(), description="The last layer.")
-    looks: Literal[1, 4, 8] = Field(
+    tta: Literal[1, 4, 8] = Field(
         1,
-        description="Looks at an image for a prediction: as it is (paper), 4 with flips, 8 with quarter turns as well; scores are averaged. Training takes one.",
+        description="Test-time augmentation: copies of an image whose scores are averaged for a prediction: 1 = the image alone (paper), 4 = with flips, 8 = with quarter turns too. Training is unaffected.",
     )
 
 

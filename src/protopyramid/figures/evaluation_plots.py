@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from protopyramid.figures.drawing import figure_bytes
 from protopyramid.metrics.classification import roc_curve
 
 Array = NDArray[np.float64]
 
-DPI = 150
 # Okabe and Ito's colours, told apart by the colour-blind, each with a line style of its own for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 STYLES = ("-", "--", "-.", ":")
@@ -52,7 +50,7 @@ def draw_confusion(result: Mapping[str, Any]) -> bytes:
     axes.set_ylabel("true")
     axes.set_title(_title(result, f"{result['n']} images, accuracy {result['accuracy']:.2f}"))
     figure.colorbar(picture, ax=axes, label="share of the true class", shrink=0.8)
-    return _png(figure)
+    return figure_bytes(figure)
 
 
 def draw_roc(result: Mapping[str, Any], probabilities: Array, labels: NDArray[np.int64]) -> bytes:
@@ -83,7 +81,7 @@ def draw_roc(result: Mapping[str, Any], probabilities: Array, labels: NDArray[np
     axes.set_title(_title(result, "AUROC undefined" if mean is None else f"mean AUROC {mean:.2f}"))
     if axes.get_legend_handles_labels()[0]:
         axes.legend(title="one against the other margins", loc="lower right", fontsize=8)
-    return _png(figure)
+    return figure_bytes(figure)
 
 
 def draw_reliability(result: Mapping[str, Any]) -> bytes:
@@ -107,16 +105,9 @@ def draw_reliability(result: Mapping[str, Any]) -> bytes:
     middles = [(entry["low"] + entry["high"]) / 2 for entry in bins]
     lower.bar(middles, [entry["count"] for entry in bins], width=0.9 / len(bins), color="0.5")
     lower.set(xlabel="confidence (greatest probability)", ylabel="images")
-    return _png(figure)
+    return figure_bytes(figure)
 
 
 def _title(result: Mapping[str, Any], what: str) -> str:
     leaked = " (LEAKED)" if result["leaked"] else ""
     return f"{result['system']}, {result['split']}{leaked}\n{what}"
-
-
-def _png(figure: Figure) -> bytes:
-    FigureCanvasAgg(figure)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=DPI)
-    return content.getvalue()

@@ -21,15 +21,16 @@ MARK, UNDER = "#ffd400", "#000000"
 
 
 class Headline(NamedTuple):
-    """The three lines at the head of a figure, the second one large."""
+    """What stands at the head of a figure: a large title with a line above it and two below it."""
 
     above: str
     title: str
     below: str
+    note: str = ""
 
 
 def headline(
-    predicted: str, probability: str, unlike: bool = False, framing: str | None = None
+    predicted: str, probability: str, unlike: bool = False, film: bool = False
 ) -> Headline:
     """What is said first: the prediction, or that it is not to be trusted, and why.
 
@@ -39,17 +40,16 @@ def headline(
     >>> headline("spiculated", "97 %").title, headline("spiculated", "97 %", unlike=True).title
     ('spiculated', 'Unlike the training images')
     """
-    if framing:
-        advice = "Mark the lesion: --region x0,y0,x1,y1 or --lesion x0,y0,x1,y1."
-        return Headline(
-            f"Caution: {framing.removesuffix(': a whole film?')}",
-            "A whole film?",
-            f"{advice} As it is: {predicted}, {probability}.",
-        )
+    anyway = f"The prediction would be {predicted}, probability {probability}"
+    if film:
+        above = "Caution: size or shape is not that of the training images"
+        below = "Mark the lesion: --region x0,y0,x1,y1 or --lesion x0,y0,x1,y1"
+        return Headline(above, "A whole film?", below, anyway)
     if unlike:
-        below = f"The prediction may mean nothing: {predicted}, probability {probability}"
-        return Headline("Caution: do not rely on this", "Unlike the training images", below)
-    return Headline("The model says", predicted, f"probability {probability}")
+        return Headline(
+            "Caution", "Unlike the training images", "Do not rely on the prediction", anyway
+        )
+    return Headline("Prediction", predicted, f"probability {probability}")
 
 
 def add_film(figure: Figure, film: NDArray[np.float32], marked: Box) -> None:

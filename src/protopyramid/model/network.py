@@ -2,7 +2,7 @@
 
     z = neck(backbone(x));  maps = similarity(z, p);  scores = pooling(maps);  logits = W scores
 
-With several looks at an image, maps and scores are their means, and the logits are W times the mean scores.
+With test-time augmentation, maps and scores are means over the copies; logits are W times the mean scores.
 FPN-IAIA-BL, IAIA-BL, ProtoPNet and the VGG-16 black box differ in their configuration alone.
 Paper: Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification of
 Mass Margins in Digital Mammography", CVPR workshops 2024.
@@ -22,7 +22,7 @@ from protopyramid.model.backbones import IMAGE, build_backbone
 from protopyramid.model.head import build_head
 from protopyramid.model.necks import COARSEST, build_neck
 from protopyramid.model.prototypes import PrototypeLayer
-from protopyramid.model.tta import looks
+from protopyramid.model.tta import tta_transforms
 
 
 class Evidence(NamedTuple):
@@ -44,7 +44,7 @@ class PrototypeNetwork(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.looks = config.model.looks
+        self.tta = config.model.tta
         self.backbone = build_backbone(config.model.backbone)
         classes = config.data.classes
         counts = prototype_counts(config)
@@ -64,20 +64,22 @@ class PrototypeNetwork(nn.Module):
         self.head = build_head(owners, inputs, len(classes), config.model.head)
 
     def forward(self, images: Tensor) -> Evidence:
-        """Evidence of normalised images (B, 3, H, W), by `model.looks` looks; H and W are multiples of 16."""
-        if self.looks == 1:
-            return self.one_look(images)
-        return self._mean_of_looks(images)
+        """Evidence of normalised images (B, 3, H, W), mean over `model.tta` copies; H, W multiples of 16."""
+        if self.tta == 1:
+            return self.forward_once(images)
+        return self._mean_over_copies(images)
 
-    def one_look(self, images: Tensor) -> Evidence:
-        """Evidence of normalised images (B, 3, H, W) as they are, as in training."""
+    def forward_once(self, images: Tensor) -> Evidence:
+        """Evidence of normalised images (B, 3, H, W) without test-time augmentation, as in training."""
         return self.evidence_from_pyramid(self.pyramid(images))
 
-    def _mean_of_looks(self, images: Tensor) -> Evidence:
+    def _mean_over_copies(self, images: Tensor) -> Evidence:
         """The head is linear, so contributions of mean scores still add up to the logits."""
         found = []
-        for look, undo in looks(self.looks):
-            seen = self.one_look(look(images).contiguous(memory_format=torch.channels_last))
+        for transform, undo in tta_transforms(self.tta):
+            seen = self.forward_once(
+                transform(images).contiguous(memory_format=torch.channels_last)
+            )
             maps = {level: undo(each) for level, each in seen.maps.items()}
             found.append(Evidence(seen.logits, seen.scores, maps, seen.closeness))
         scores = _mean([each.scores for each in found])

@@ -20,9 +20,10 @@ from protopyramid.runs.records import PrototypeRecord, read_prototypes
 if TYPE_CHECKING:
     from protopyramid.explain.explanation import Explanation
     from protopyramid.model.network import PrototypeNetwork
+    from protopyramid.prototypes.cases import CaseBook
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
     """A trained model with everything that explaining and serving it needs."""
 
@@ -59,6 +60,13 @@ class Run:
 
         return explain_file(self, image, region=region)
 
+    @cached_property
+    def cases(self) -> CaseBook:
+        """The training images behind the prototypes; made for this model and kept with it."""
+        from protopyramid.prototypes.cases import CaseBook
+
+        return CaseBook(self)
+
 
 def load_run(path: str | Path) -> Run:
     """Load a finished run.
@@ -77,7 +85,7 @@ def load_run(path: str | Path) -> Run:
     if not folder.path.is_dir():
         raise UserError(f"{folder.path}: no such run folder")
     folder.check_format()
-    config = load_config(folder / layout.CONFIG)
+    config = load_config(folder / layout.CONFIG, warn=False)
     if not (folder / layout.MODEL).is_file():
         raise UserError(
             f"{folder.path}: its training has not finished (no {layout.MODEL}); "

@@ -33,7 +33,7 @@ from protopyramid.config.schema import Config
 from protopyramid.config.small import SETTINGS
 from protopyramid.errors import UserError
 
-AFTER_TRAINING = ("model.looks",)  # settings that change nothing in training
+AFTER_TRAINING = ("model.tta", "model.looks")  # settings that change nothing in training
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
@@ -49,7 +49,8 @@ class Variant(BaseModel):
     set: dict[str, Any] = Field({}, description="Settings by dotted key that go on top of those.")
     backbone_from: str = Field("", description="The variant whose backbone it starts from.")
     run_of: str = Field(
-        "", description="The variant whose trained runs it takes; `set` is then of model.looks."
+        "",
+        description="The variant whose trained runs it takes; `set` may then change model.tta alone.",
     )
     without: list[str] = Field([], description="Labels whose rows are left out of the data.")
     group: str = Field("", description="Heading of its part of the table.")

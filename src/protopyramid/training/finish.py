@@ -19,7 +19,7 @@ from protopyramid.data.images import hash_files
 from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.data.store import ImageStore
 from protopyramid.inference.batches import evidence_batches
-from protopyramid.model.activation import activation_maps, region_box, strongest_region
+from protopyramid.model.activation import Box, activation_region
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
@@ -53,9 +53,9 @@ def prototype_records(
     """The records of a projection, each with the box of its activation in the source image."""
     places = _places(store)
     sources = sorted({places[record["image"]] for record in records})
-    boxes: dict[int, tuple[float, float, float, float]] = {}
+    boxes: dict[int, Box] = {}
     assert model.prototypes is not None or not records
-    for seen in evidence_batches(model, store, sources, batch_size, one_look=True):
+    for seen in evidence_batches(model, store, sources, batch_size, tta=False):
         for record in records:
             source = places[record["image"]]
             if source in seen.images:
@@ -126,10 +126,9 @@ def _box(
     record: Mapping[str, Any],
     row: int,
     store: ImageStore,
-) -> tuple[float, float, float, float]:
+) -> Box:
     assert model.prototypes is not None
     level = record["level"]
     column = record["index"] - model.prototypes.slices[level].start
     size = store.data.image_size
-    activation = activation_maps(maps[level][row : row + 1, column : column + 1], size, size)
-    return region_box(strongest_region(activation[0, 0]))
+    return activation_region(maps[level][row, column], size, size).box

@@ -62,7 +62,8 @@ def fit_head(
     and so no weight has an L1 penalty; first (C, m), the weights that the ridge draws to.
     `class_weights` (C,) replaces the equal weighing of `settings.balance`.
 
-    >>> fit = fit_head(torch.eye(2), torch.tensor([0, 1]), torch.tensor([0, 1]), torch.eye(2), HeadFit())
+    >>> labels = classes = torch.tensor([0, 1])
+    >>> fit = fit_head(torch.eye(2), labels, classes, torch.eye(2), HeadFitConfig())
     >>> bool(fit.weight[0, 0] > 1 > 0 > fit.weight[0, 1]), fit.optimality < 1e-7
     (True, True)
     """
