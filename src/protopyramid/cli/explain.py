@@ -63,5 +63,7 @@ def explain(
             share = explanation.probabilities[explanation.predicted]
             if explanation.framing:
                 warnings.warn(f"{explanation.image}: {explanation.framing} {MARK_IT}", stacklevel=1)
-            caution = "  unlike the training images" if explanation.unlike_training else ""
-            say(f"{saved.paths[0]}  {explanation.predicted} {share:.0%}{caution}")
+            said = f"{explanation.predicted} {share:.0%}"
+            if explanation.unlike_training:
+                said = f"unlike the training images ({said})"
+            say(f"{saved.paths[0]}  {said}")
