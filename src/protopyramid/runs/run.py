@@ -79,7 +79,7 @@ def load_run(path: str | Path) -> Run:
         >>> run = pp.load_run("runs/demo")                          # doctest: +SKIP
         >>> run.explain("lesion.png").save("why.png")               # doctest: +SKIP
     """
-    from protopyramid.model.network import build_model
+    from protopyramid.model.build import build_model
 
     folder = RunFolder(path)
     if not folder.path.is_dir():
