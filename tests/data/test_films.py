@@ -14,6 +14,7 @@ from PIL import Image
 
 from protopyramid.config.schema import DataConfig, DicomConfig, RegionConfig
 from protopyramid.data import store as store_module
+from protopyramid.data.check import check_manifest
 from protopyramid.data.film_cache import FilmCache
 from protopyramid.data.geometry import Region, ellipse_mask
 from protopyramid.data.images import prepare_sample
@@ -296,3 +297,18 @@ def test_a_real_film_is_cut_where_its_pixels_say() -> None:
     assert prepared.mapping.region == Region(2000, 1750, 2800, 2550)
     expected = read_image(path)[1750:2550, 2000:2800]
     np.testing.assert_allclose(prepared.image[0], expected, atol=0.6 / 65535)
+
+
+# --- the check of a dataset -----------------------------------------------------------------------
+
+
+def test_the_check_knows_films_and_their_lesions(tmp_path: Path) -> None:
+    paths = [film(tmp_path, seed=seed).name for seed in range(2)]
+    rows = [f"{paths[0]},a,train,1,1,15,15", f"{paths[0]},b,train,40,40,56,56"]
+    rows += [f"{paths[1]},b,train,1,1,100,100"]
+    (tmp_path / "manifest.csv").write_text(HEADER + "\n".join(rows) + "\n")
+    report = check_manifest(tmp_path / "manifest.csv")
+    assert report.ok
+    told = [each for each in report.warnings if "full films?" in each]
+    assert len(told) == 1 and told[0].startswith("2 image(s)") and "data.crop=lesion" in told[0]
+    assert not any("are the same image" in each for each in report.warnings)

@@ -36,6 +36,11 @@ EMPTY_MASK = "with an empty mask (white is inside)"
 ROWS_NAMED = 5
 FINDINGS_SHOWN = 20
 DARK = 1 / 8  # an image with no value above this share of its range
+SMALL_LESION = 0.03  # a lesion box that covers less is on a full film, not on a crop
+FULL_FILM = (
+    "with a lesion box of less than 3 % of the image: full films? Train with data.crop=lesion, or the "
+    "model sees them whole, at its input size"
+)
 NEARLY_ALL = 0.95  # a mask that covers more is probably inverted
 
 
@@ -121,6 +126,8 @@ def _look(sample: Sample) -> _Look:
     if sample.box is not None and box is not None:
         share = (box[2] - box[0]) * (box[3] - box[1]) / (height * width)
         seen = replace(seen, coverage=share)
+        if share < SMALL_LESION:
+            seen = replace(seen, oddities=(*seen.oddities, FULL_FILM))
         if np.abs(np.subtract(box, sample.box)).max() > 1:
             odd = "with a lesion box that reaches beyond the image (it is cut)"
             seen = replace(seen, oddities=(*seen.oddities, odd))
@@ -151,7 +158,7 @@ def _identical(looks: Iterable[_Look]) -> tuple[list[str], list[str]]:
     """Groups of images with the same content: those across splits, and those within one."""
     groups: dict[str, list[Sample]] = {}
     for look in looks:
-        if look.content:
+        if look.content and look.sample.lesion == 1:  # further lesions of a film are not repeats
             groups.setdefault(look.content, []).append(look.sample)
     leaks, repeats = [], []
     for group in groups.values():
