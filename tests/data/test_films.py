@@ -309,6 +309,6 @@ def test_the_check_knows_films_and_their_lesions(tmp_path: Path) -> None:
     (tmp_path / "manifest.csv").write_text(HEADER + "\n".join(rows) + "\n")
     report = check_manifest(tmp_path / "manifest.csv")
     assert report.ok
-    told = [each for each in report.warnings if "full films?" in each]
+    told = [each for each in report.warnings if "a whole film" in each]
     assert len(told) == 1 and told[0].startswith("2 image(s)") and "data.crop=lesion" in told[0]
     assert not any("are the same image" in each for each in report.warnings)

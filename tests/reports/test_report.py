@@ -13,7 +13,7 @@ from protopyramid.evaluation.evaluate import evaluate_run
 from protopyramid.explain.ranking import RankedImage
 from protopyramid.prototypes.pruning import prune
 from protopyramid.reports.model_card import write_model_card
-from protopyramid.reports.report import training_plots, write_report
+from protopyramid.reports.report import write_report
 from protopyramid.runs.run import Run
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -147,8 +147,3 @@ def test_model_card_tells_what_was_pruned(run: Run, manifest: Manifest, tmp_path
 
 def test_model_card_without_evaluation(run: Run) -> None:
     assert "Not evaluated yet" in write_model_card(run, None).read_text()
-
-
-def test_training_plots_of_nothing_are_none() -> None:
-    assert training_plots([]) == []
-    assert training_plots([{"kind": "project"}]) == []

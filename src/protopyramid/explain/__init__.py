@@ -1,4 +1,4 @@
-"""Explanation: why the model says what it says, as objects, pictures and pages."""
+"""Explanation: why the model says what it says, as results, JSON and figures."""
 
 from protopyramid.utils.callable_modules import make_callable
 

@@ -144,8 +144,11 @@ def level_text(level: int) -> str:
     return f"level {level}" + (f", {word}" if word else "")
 
 
-def draw_header(sheet: Sheet, prediction: Prediction) -> None:
-    """The predicted class, or why not to rely on it, in large letters, and a bar for each class."""
+def draw_header(sheet: Sheet, prediction: Prediction, totals: str = "total points") -> None:
+    """The predicted class, or why not to rely on it, in large letters, and a bar for each class.
+
+    `totals` names the logits.
+    """
     share = percent(prediction.probabilities[prediction.predicted])
     name = shortened(prediction.predicted, 26)
     said = headline(name, share, prediction.unlike, prediction.film)
@@ -156,15 +159,15 @@ def draw_header(sheet: Sheet, prediction: Prediction) -> None:
     image = f"image: {shortened_path(prediction.image_name)}"
     sheet.write(MARGIN, 1.29, image, fontsize=10.5, color=MUTED)
     sheet.write(MARGIN, 1.5, said.note, fontsize=11.5)
-    _draw_class_bars(sheet, prediction)
+    _draw_class_bars(sheet, prediction, totals)
 
 
-def _draw_class_bars(sheet: Sheet, prediction: Prediction) -> None:
+def _draw_class_bars(sheet: Sheet, prediction: Prediction, totals: str) -> None:
     classes = top_classes(prediction.probabilities)
     left, length, step = 8.35, 2.9, min(0.3, 1.25 / len(classes))
     right = left + length + 1.45
     sheet.write(left, 0.26, "probability", fontsize=10, color=MUTED)
-    sheet.write(right, 0.26, "total points", fontsize=10, color=MUTED, ha="right")
+    sheet.write(right, 0.26, totals, fontsize=10, color=MUTED, ha="right")
     for number, name in enumerate(classes):
         y = 0.52 + step * number
         middle = y + step * 0.38

@@ -37,11 +37,13 @@ def _loss_curves(epochs: Sequence[Record]) -> list[Curve]:
 
 
 def _validation_curves(epochs: Sequence[Record]) -> list[Curve]:
-    x = [float(record["epoch"]) for record in epochs]
-    return [
-        Curve(word, x, [_number(nested(record, "validation", key)) for record in epochs])
-        for key, word in METRICS.items()
-    ]
+    """Each metric at the epochs after which it was measured, which need not be all."""
+    curves = []
+    for key, word in METRICS.items():
+        values = [(float(r["epoch"]), _number(nested(r, "validation", key))) for r in epochs]
+        known = [(epoch, value) for epoch, value in values if math.isfinite(value)]
+        curves.append(Curve(word, [epoch for epoch, _ in known], [value for _, value in known]))
+    return curves
 
 
 def _phase_marks(epochs: Sequence[Record]) -> list[tuple[float, str]]:
@@ -50,7 +52,7 @@ def _phase_marks(epochs: Sequence[Record]) -> list[tuple[float, str]]:
     for record in epochs:
         if record.get("stage") != last:
             last = record.get("stage")
-            marks.append((float(record["epoch"]) - 0.5, f" {last}"))
+            marks.append((float(record["epoch"]) - 0.5, f" phase {last}"))
     return marks
 
 
