@@ -112,7 +112,7 @@ def test_unknown_labels_splits_and_empty_splits_are_refused(
         tmp_path / "a",
         lambda row: {**row, "label": "cyst"} if row["split"] == "test" else row,
     )
-    with pytest.raises(UserError, match=r"'cyst' on row \d+; its classes are circumscribed"):
+    with pytest.raises(UserError, match=r"'cyst' in row \d+; its classes are circumscribed"):
         evaluated_split(run, other, "test")
     none = rewritten(
         phantom_manifest, tmp_path / "b", lambda row: row if row["split"] != "test" else None

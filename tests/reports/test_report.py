@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import pytest
 
 from protopyramid.data.manifest import Manifest
 from protopyramid.evaluation.evaluate import evaluate_run
+from protopyramid.evaluation.results import read_evaluation
 from protopyramid.explain.ranking import Ranked, best_and_worst, rank
 from protopyramid.reports.comparison import leading, pick, write_comparison, write_teaser
 from protopyramid.reports.model_card import write_model_card
 from protopyramid.reports.report import training_plots, write_report
 from protopyramid.runs.run import Run
+from protopyramid.utils.tables import number
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -77,17 +80,27 @@ def test_report_is_one_page_without_network_or_script(evaluated: Run, manifest: 
         "Where it looks",
         "Explained test cases",
         "Prototypes",
+        "Health of the prototypes",
         "Training",
     ]
     assert "Best explained" in page and "Worst explained" in page and "chance" in page
 
 
 def test_report_shows_the_figures_of_the_evaluation(evaluated: Run) -> None:
-    results = evaluated.folder.read_json("evaluation/test.json")
+    results = read_evaluation(evaluated.folder)
     page = write_report(evaluated, results).read_text()
-    assert f"{results['auroc']['mean']:.2f}" in page
-    for count in (count for row in results["confusion_matrix"] for count in row):
+    assert f"{results.auroc.mean:.2f}" in page
+    for count in (count for row in results.confusion_matrix for count in row):
         assert f">{count}<small>" in page
+
+
+def test_report_names_every_finding_on_the_prototypes(evaluated: Run) -> None:
+    results = read_evaluation(evaluated.folder)
+    health = replace(results.health, findings=("prototype 3 is <odd>", "prototype 4 is dead"))
+    page = write_report(evaluated, replace(results, health=health)).read_text()
+    assert "prototype 3 is &lt;odd&gt;" in page and "prototype 4 is dead" in page
+    healthy = replace(results, health=replace(health, findings=()))
+    assert "Health of the prototypes" not in write_report(evaluated, healthy).read_text()
 
 
 def test_report_without_evaluation_or_samples_says_so(run: Run) -> None:
@@ -111,15 +124,15 @@ def test_names_are_escaped(make_run: Callable[..., Run], manifest: Manifest) -> 
 
 
 def test_leaked_results_are_marked(evaluated: Run) -> None:
-    results = {**evaluated.folder.read_json("evaluation/test.json"), "leaked": True}
+    results = replace(read_evaluation(evaluated.folder), leaked=True)
     assert "LEAKED" in write_report(evaluated, results).read_text()
     assert "Leaked" in write_model_card(evaluated, results).read_text()
 
 
 def test_model_card_says_what_it_is_for_and_how_good_it_is(evaluated: Run) -> None:
     card = write_model_card(evaluated).read_text()
-    mean = evaluated.folder.read_json("evaluation/test.json")["auroc"]["mean"]
-    for text in ("Research only", "Not a medical device", f"{mean:.2f}", "How to cite", "chance"):
+    mean = number(read_evaluation(evaluated.folder).auroc.mean)
+    for text in ("Research only", "Not a medical device", mean, "How to cite", "chance"):
         assert text in card
 
 

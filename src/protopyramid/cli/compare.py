@@ -35,8 +35,8 @@ def compare(
         raise UserError(f"{out}: is a file; give a folder to write to")
     if len({path.resolve() for path in runs}) < len(runs):
         raise UserError(f"{runs[0]}: a run is named twice; name each once")
-    from protopyramid.evaluation.comparison import auroc_table, localisation_table
     from protopyramid.evaluation.comparison import compare as compare_runs
+    from protopyramid.evaluation.comparison_results import auroc_table, localisation_table
     from protopyramid.explain.saliency import METHODS
     from protopyramid.runs.run import load_run
 

@@ -3,12 +3,13 @@
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
+    from protopyramid.evaluation.results import Evaluation
     from protopyramid.runs.run import Run
 
 
@@ -67,7 +68,7 @@ def _train(manifest: Path, out: Path, seed: int) -> None:
     complete(second)
 
 
-def _evaluate(run: "Run") -> tuple[dict[str, Any], "list[Sample]"]:
+def _evaluate(run: "Run") -> tuple["Evaluation", "list[Sample]"]:
     from protopyramid.evaluation.evaluate import evaluate_run
     from protopyramid.evaluation.split import evaluated_split
 

@@ -1,7 +1,6 @@
 """`protopyramid evaluate`: the figures of a run on a split."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,10 +8,12 @@ import typer
 
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
+    from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
     from protopyramid.runs.run import Run
 
 LOG_WIDTH = 132
+FINDINGS = 5  # on the prototypes' health; the report has all
 
 
 def evaluate(
@@ -29,7 +30,9 @@ def evaluate(
     ] = False,
     flags: Annotated[
         bool,
-        typer.Option("--flags", help="Also count which strange images are flagged as unlike."),
+        typer.Option(
+            "--flags", help="Also measure the out-of-distribution flag on made-up images."
+        ),
     ] = False,
     jet: Annotated[
         bool, typer.Option("--jet", help="The report in the paper's colour map, jet.")
@@ -62,21 +65,21 @@ def evaluate(
 
 
 def _flags(run: "Run", chosen: "EvaluatedSplit", seed: int) -> Path:
-    """Count the images flagged as unlike the training data, show and write it."""
-    from protopyramid.evaluation.ood_check import flag_figures
+    """Count, show and write how many images are flagged as out of distribution."""
+    from protopyramid.evaluation.ood_check import flag_rates
 
-    found = flag_figures(run, chosen, seed)
+    found = flag_rates(run, chosen, seed)
     table = new_table("images", "n", "flagged")
-    ordinary = f"ordinary, of {chosen.name} (about {found['nominal']:.0%} expected)"
-    table.add_row(ordinary, str(found["images"]), f"{found['ordinary']:.0%}")
-    for kind, share in found["strange"].items():
-        table.add_row(kind, str(found["strange_images"]), f"{share:.0%}")
+    own = f"split {chosen.name} (about {found.nominal:.0%} expected)"
+    table.add_row(own, str(found.images), f"{found.in_distribution:.0%}")
+    for kind, share in found.ood.items():
+        table.add_row(kind, str(found.ood_images), f"{share:.0%}")
     terminal().print(table)
-    return run.folder.write_json(f"evaluation/{chosen.name}-flags.json", found)
+    return run.folder.write_json(f"evaluation/{chosen.name}-flags.json", found.to_json())
 
 
 def write_pages(
-    run: "Run", result: Mapping[str, Any], samples: "list[Sample]", jet: bool = False
+    run: "Run", result: "Evaluation", samples: "list[Sample]", jet: bool = False
 ) -> Path:
     """The model card and the report of a run with its results on test; returns the report's path."""
     from protopyramid.figures.drawing import COLOUR_MAP, JET
@@ -87,54 +90,55 @@ def write_pages(
     return write_report(run, result, samples, JET if jet else COLOUR_MAP)
 
 
-def show(result: Mapping[str, Any]) -> None:
+def show(result: "Evaluation") -> None:
     """The figures as tables on the terminal."""
     console = terminal()
-    leaked = " LEAKED: the run was trained on some of these images." if result["leaked"] else ""
+    leaked = " LEAKED: the run was trained on some of these images." if result.leaked else ""
     console.print(
-        f"{result['system']}, split {result['split']}: {result['n']} images of "
-        f"{result['patients']} patients.{leaked}",
+        f"{result.system}, split {result.split}: {result.n} images of "
+        f"{result.patients} patients.{leaked}",
     )
     console.print(_classes(result))
-    if result["activation_area"]["per_level"]:
+    if result.activation_area.per_level:
         console.print(_levels(result))
     for line in _lines(result):
         console.print(line)
 
 
-def _classes(result: Mapping[str, Any]) -> Any:
-    from protopyramid.evaluation.comparison import number
+def _classes(result: "Evaluation") -> Any:
+    from protopyramid.utils.tables import number
 
-    auroc, fine = result["auroc"], result["activation_precision"]["fine"]
-    lesion, sources = result["activation_precision"]["lesion"], result["prototype_peak_inside"]
-    table = new_table("class", "n", "AUROC", "sens.", "spec.", "fine", "lesion", "peaks")
-    for name in result["classes"]:
+    auroc, fine = result.auroc, result.activation_precision.fine
+    lesion, sources = result.activation_precision.lesion, result.source_pointing
+    table = new_table("class", "n", "AUROC", "sens.", "spec.", "fine", "lesion", "pointing")
+    for name in result.classes:
         table.add_row(
             name,
-            str(result["per_class_n"][name]),
-            number(auroc["per_class"].get(name), auroc["ci95_per_class"].get(name)),
-            number(result["sensitivity"][name]),
-            number(result["specificity"][name]),
-            number(fine["per_class"][name]),
-            number(lesion["per_class"][name]),
-            number(sources["per_class"][name]),
+            str(result.per_class_n[name]),
+            number(auroc.per_class.get(name), auroc.ci95_per_class.get(name)),
+            number(result.sensitivity[name]),
+            number(result.specificity[name]),
+            number(fine.per_class[name]),
+            number(lesion.per_class[name]),
+            number(sources.per_class[name]),
         )
     table.add_section()
-    means = [number(fine["mean"]), number(lesion["mean"]), number(sources["mean"])]
-    table.add_row("mean", str(result["n"]), number(auroc["mean"], auroc["ci95"]), "", "", *means)
-    chance = [number(fine["chance"]), number(lesion["chance"]), number(sources["chance"])]
+    means = [number(fine.mean), number(lesion.mean), number(sources.mean)]
+    without = f" without {result.negative_class}" if result.negative_class else ""
+    table.add_row(f"mean{without}", str(result.n), number(auroc.mean, auroc.ci95), "", "", *means)
+    chance = [number(fine.chance), number(lesion.chance), number(sources.chance)]
     table.add_row("chance", "", ".500", "", "", *chance)
     return table
 
 
-def _levels(result: Mapping[str, Any]) -> Any:
-    from protopyramid.evaluation.comparison import number
+def _levels(result: "Evaluation") -> Any:
+    from protopyramid.utils.tables import number
 
     table = new_table("level", "fine", "lesion", "area")
-    precision = result["activation_precision"]
-    for level, area in result["activation_area"]["per_level"].items():
-        fine, lesion = (precision[scale]["per_level"][level] for scale in ("fine", "lesion"))
-        table.add_row(level, number(fine), number(lesion), number(area))
+    fine, lesion = result.activation_precision.fine, result.activation_precision.lesion
+    for level, area in result.activation_area.per_level.items():
+        cells = [number(each.per_level[level]) for each in (fine, lesion)]
+        table.add_row(level, *cells, number(area))
     return table
 
 
@@ -158,30 +162,34 @@ def new_table(first: str, *others: str) -> Any:
     return table
 
 
-def _lines(result: Mapping[str, Any]) -> list[str]:
-    from protopyramid.evaluation.comparison import number
+def _lines(result: "Evaluation") -> list[str]:
+    from protopyramid.utils.tables import number
 
-    together = result["auroc"]["with_negative"]
+    together = result.auroc.with_negative
     lines = [
-        f"accuracy {number(result['accuracy'], result['accuracy_ci95'])}, "
-        f"AUROC of all classes {number(together['mean'], together['ci95'])}, "
-        f"calibration error {number(result['calibration']['ece'])}"
+        f"accuracy {number(result.accuracy, result.accuracy_ci95)}, "
+        f"AUROC including {result.negative_class or 'all classes'} "
+        f"{number(together.mean, together.ci95)}, "
+        f"calibration error {number(result.calibration.ece)}"
     ]
-    for unit in ("lesion", "patient"):
-        grouped = result[f"per_{unit}"]
+    for unit, grouped in (("lesion", result.per_lesion), ("patient", result.per_patient)):
         if grouped is not None:
-            auroc = number(grouped["auroc"]["mean"], grouped["auroc"]["ci95"])
-            lines.append(f"per {unit} (views averaged, n = {grouped['n']}): AUROC {auroc}")
-    health = result["health"]
+            auroc = number(grouped.auroc.mean, grouped.auroc.ci95)
+            lines.append(f"per {unit} (views averaged, n = {grouped.n}): AUROC {auroc}")
+    health = result.health
     if health is not None:
         lines.append(
-            f"{health['prototypes']} prototypes: {len(health['duplicates'])} duplicates, "
-            f"{len(health['unused'])} never matter here, "
-            f"{len(health['own_weight_not_positive'])} speak against their own class, "
-            f"{len(health['stronger_for_another_class'])} speak most for another"
+            f"{health.prototypes} prototypes: {len(health.duplicates)} duplicates, "
+            f"{len(health.unused)} unused here, "
+            f"{len(health.own_weight_not_positive)} do not support their own class, "
+            f"{len(health.stronger_for_another_class)} support another class most"
         )
         lines.append(
-            "fine, lesion: activation precision; peaks: prototypes whose own peak is inside the "
-            "annotation; area: share of an image above half maximum"
+            "fine, lesion: activation precision; pointing: pointing game, prototypes whose own peak is "
+            "inside the annotation; area: share of an image above half maximum"
         )
+        findings = health.findings or ()
+        lines += [f"check: {finding}" for finding in findings[:FINDINGS]]
+        if len(findings) > FINDINGS:
+            lines.append(f"check: {len(findings) - FINDINGS} more findings, in the report")
     return lines

@@ -27,6 +27,9 @@ def study(
     only: Annotated[
         str, typer.Option(metavar="VARIANT", help="Do one variant alone, and no tables.")
     ] = "",
+    fold: Annotated[
+        int | None, typer.Option(min=0, help="With --only: one fold alone (dealing = 2).")
+    ] = None,
 ) -> None:
     """Train and measure the variants of a study with every seed, and write its tables.
 
@@ -42,8 +45,10 @@ def study(
 
     place = Place(file, out, data, tuple(set_ or ()))
     if only:
-        _one(place, only, chosen)
+        _one(place, only, chosen, fold)
         return
+    if fold is not None:
+        raise UserError("--fold: give --only VARIANT too")
     text = run_study(
         place, chosen, workers, say=lambda line: print(line, file=sys.stderr, flush=True)
     )
@@ -51,12 +56,9 @@ def study(
     say(str(out / f"{file.stem}.md"))
 
 
-def _one(place: "Place", only: str, seeds: list[int] | None) -> None:
+def _one(place: "Place", only: str, seeds: list[int] | None, fold: int | None) -> None:
     from protopyramid.cli.train import stop_in_order
-    from protopyramid.studies.job import Job, do
+    from protopyramid.studies.study import run_variant
 
-    plan = place.read()
-    variant = plan.variant(only)
     with stop_in_order("the same command"):
-        for seed in seeds or plan.seeds:
-            do(Job(plan, place.file.parent, place.out, variant, seed, place.data))
+        run_variant(place, only, seeds, fold)

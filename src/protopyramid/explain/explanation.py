@@ -14,7 +14,7 @@ import base64
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,8 @@ from torch import Tensor
 from protopyramid.data.images import prepare, read_image
 from protopyramid.errors import UserError
 from protopyramid.inference.batches import device_of, model_input
-from protopyramid.inference.ood import limits_for, numbers_of
+from protopyramid.inference.ood import limits_for, ood_features
+from protopyramid.metrics.softmax import softmax
 from protopyramid.model.activation import activation_maps, region_box, strongest_region
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import (
@@ -208,24 +209,13 @@ def explain_prepared(run: Run, image: Tensor, name: str = "image") -> Explanatio
         logits = {name: math.fsum(part.contributions[name] for part in parts) for name in classes}
     else:
         logits = dict(zip(classes, evidence.logits[0].double().tolist(), strict=True))
-    probabilities = softmax(logits)
+    shares = softmax(np.array(list(logits.values()))).tolist()
+    probabilities = dict(zip(logits, shares, strict=True))
     predicted = max(logits, key=lambda name: logits[name])
     picture, unlike = to_picture(image), _unlike(run, image, evidence)
     return Explanation(
         name, predicted, logits, probabilities, parts, picture, run, evidence, unlike
     )
-
-
-def softmax(logits: Mapping[str, float]) -> dict[str, float]:
-    """Probabilities of class scores.
-
-    >>> softmax({"a": 0.0, "b": 0.0})
-    {'a': 0.5, 'b': 0.5}
-    """
-    largest = max(logits.values())
-    powers = {name: math.exp(value - largest) for name, value in logits.items()}
-    total = math.fsum(powers.values())
-    return {name: power / total for name, power in powers.items()}
 
 
 def _parts(run: Run, evidence: Evidence) -> list[PrototypePart]:
@@ -262,12 +252,12 @@ def _boxes(run: Run, evidence: Evidence) -> list[Box]:
 
 
 def _unlike(run: Run, image: Tensor, evidence: Evidence) -> bool | None:
-    """Whether an image (C, S, S) is unlike the training data; None where the run cannot tell."""
+    """Whether an image (C, S, S) is out of distribution; None where the run cannot tell."""
     limits = limits_for(run)
     if limits is None:
         return None
-    numbers = numbers_of(image[None], evidence.scores, evidence.closeness)
-    return bool(limits.unlikeness(numbers)[0] > 1)
+    features = ood_features(image[None], evidence.scores, evidence.closeness)
+    return bool(limits.relative_distance(features)[0] > 1)
 
 
 def _on_cpu(evidence: Evidence) -> Evidence:

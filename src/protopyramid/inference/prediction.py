@@ -1,9 +1,7 @@
-"""Plain predictions: probabilities, the strongest prototypes, and how near the nearest one is."""
+"""Plain predictions: probabilities, the strongest prototypes, the nearest one, and the OOD flag."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +14,10 @@ from protopyramid.data.manifest import Sample, read_images
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.inference.batches import EvidenceBatch, evidence_batches
-from protopyramid.inference.ood import Limits, limits_for, numbers_of
+from protopyramid.inference.ood import Limits, limits_for, ood_features
 from protopyramid.model.network import Evidence
 from protopyramid.runs.folder import RunFolder
+from protopyramid.utils.tables import csv_text
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
@@ -31,12 +30,12 @@ Progress = Callable[[int, int], None]
 def predict_files(
     run: Run, images: Sequence[str | Path], progress: Progress | None = None
 ) -> list[Record]:
-    """Predictions of image files, one record an image, in their order.
+    """Predictions of image files, one record per image, in their order.
 
     A record: `image`, `predicted`, `probabilities` and `logits` {class: x}, `prototypes` (the
     strongest for the predicted class: index, class, level, similarity, contribution), `nearest` (index,
-    class, level, similarity), `unlikeness` (distance from ordinary images; 1 is the limit) and
-    `unlike_training` (both None when the run has no thresholds.json).
+    class, level, similarity), `unlikeness` (out-of-distribution distance; 1 is the limit) and
+    `unlike_training` (out of distribution; both None when the run has no thresholds.json).
     """
     paths = [Path(image) for image in images]
     missing = [path for path in paths if not path.is_file()]
@@ -55,7 +54,7 @@ def predict_manifest(
 ) -> list[Record]:
     """Predictions of a manifest's rows (of one split, or all), with their label, split and patient.
 
-    Rows need no label and no split, and their labels may be others than the run's.
+    Rows need no label and no split, and may have labels that the run does not know.
     """
     chosen = table_rows(manifest, split)
     records = predict_samples(run, chosen, progress)
@@ -87,29 +86,29 @@ def table_rows(path: str | Path, split: str | None = None) -> tuple[Sample, ...]
 def predict_samples(
     run: Run, samples: Sequence[Sample], progress: Progress | None = None
 ) -> list[Record]:
-    """Predictions of samples; their labels and annotations are not looked at."""
+    """Predictions of samples; their labels and annotations are ignored."""
     bare = [replace(sample, mask=None, box=None) for sample in samples]
     store = ImageStore(bare, run.config.data.model_copy(update={"memory_budget": 0.0}))
     limits = limits_for(run)
     records: list[Record] = []
-    for seen in evidence_batches(run.model, store, batch_size=run.config.train.eval_batch_size):
-        names = [samples[index].name for index in seen.images]
-        records += batch_records(run, names, seen, limits)
+    for batch in evidence_batches(run.model, store, batch_size=run.config.train.eval_batch_size):
+        names = [samples[index].name for index in batch.images]
+        records += batch_records(run, names, batch, limits)
         if progress is not None:
             progress(len(records), len(samples))
     return records
 
 
 def batch_records(
-    run: Run, names: Sequence[str], seen: EvidenceBatch, limits: Limits | None
+    run: Run, names: Sequence[str], batch: EvidenceBatch, limits: Limits | None
 ) -> list[Record]:
     """The records of a batch of images."""
-    classes, evidence = run.config.data.classes, seen.evidence
+    classes, evidence = run.config.data.classes, batch.evidence
     logits = evidence.logits.double().cpu()
     probabilities = logits.softmax(1)
     predicted = logits.argmax(1)
     details = _prototype_details(run, evidence, predicted)
-    flags = _flags(seen, limits)
+    flags = _flags(batch, limits)
     return [
         {
             "image": name,
@@ -124,7 +123,7 @@ def batch_records(
 
 
 def _prototype_details(run: Run, evidence: Evidence, predicted: Tensor) -> list[Record]:
-    """What each image of a batch owes to prototypes; nothing, for a model without them."""
+    """The strongest and the nearest prototypes of each image; none for a model without them."""
     if run.model.prototypes is None:
         return [{"prototypes": [], "nearest": None} for _ in predicted]
     scores, closeness = evidence.scores.cpu(), evidence.closeness.cpu()
@@ -151,13 +150,13 @@ def _prototype_details(run: Run, evidence: Evidence, predicted: Tensor) -> list[
     ]
 
 
-def _flags(seen: EvidenceBatch, limits: Limits | None) -> list[Record]:
-    """How unlike ordinary images each image of a batch is; None where the run cannot tell."""
+def _flags(batch: EvidenceBatch, limits: Limits | None) -> list[Record]:
+    """How far out of distribution each image of a batch is; None where the run cannot tell."""
     if limits is None:
-        return [{"unlikeness": None, "unlike_training": None} for _ in seen.images]
-    evidence = seen.evidence
-    numbers = numbers_of(seen.loaded.images, evidence.scores, evidence.closeness)
-    found = limits.unlikeness(numbers).tolist()
+        return [{"unlikeness": None, "unlike_training": None} for _ in batch.images]
+    evidence = batch.evidence
+    features = ood_features(batch.loaded.images, evidence.scores, evidence.closeness)
+    found = limits.relative_distance(features).tolist()
     return [{"unlikeness": value, "unlike_training": value > 1} for value in found]
 
 
@@ -182,13 +181,15 @@ def expand_folders(paths: Iterable[Path]) -> list[Path]:
             continue
         inside = sorted(each for each in path.iterdir() if is_image(each))
         if not inside:
-            raise UserError(f"{path}: the folder has no image; known are {', '.join(READERS)}")
+            raise UserError(
+                f"{path}: the folder has no image; supported formats are {', '.join(READERS)}"
+            )
         files += inside
     return files
 
 
 def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
-    """Predictions as a CSV table, one row an image."""
+    """Predictions as a CSV table, one row per image."""
     from_manifest = [name for name in ("label", "split", "patient_id") if name in records[0]]
     strongest = max(len(record["prototypes"]) for record in records)
     header = ["image", *from_manifest, "predicted", *(f"probability_{name}" for name in classes)]
@@ -196,9 +197,7 @@ def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
         header += [f"prototype_{rank}", f"prototype_{rank}_class", f"prototype_{rank}_level"]
         header += [f"prototype_{rank}_similarity", f"prototype_{rank}_contribution"]
     header += ["nearest_prototype", "nearest_similarity", "unlikeness", "unlike_training"]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    rows = []
     for record in records:
         row = [record["image"], *(record[name] for name in from_manifest), record["predicted"]]
         row += [_number(record["probabilities"][name]) for name in classes]
@@ -209,12 +208,12 @@ def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
         row += ["", ""] if nearest is None else [nearest["index"], _number(nearest["similarity"])]
         row.append("" if unlike is None else _number(record["unlikeness"]))
         row.append("" if unlike is None else "yes" if unlike else "no")
-        writer.writerow(row)
-    return text.getvalue()
+        rows.append(row)
+    return csv_text(header, rows)
 
 
 def write_csv(path: Path, text: str) -> None:
-    """Write a table atomically, wherever it is."""
+    """Write a table atomically."""
     if path.is_dir():
         raise UserError(f"{path}: is a folder; give the name of a CSV file")
     RunFolder(path.parent).write_text(path.name, text)

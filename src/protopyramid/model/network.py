@@ -2,7 +2,7 @@
 
     z = neck(backbone(x));  maps = similarity(z, p);  scores = pooling(maps);  logits = W scores
 
-With test-time augmentation, maps and scores are means over the copies, and the logits are W times the mean scores.
+With test-time augmentation, maps and scores are means over the copies; logits are W times the mean scores.
 FPN-IAIA-BL, IAIA-BL, ProtoPNet and the VGG-16 black box differ in their configuration alone.
 Paper: Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification of
 Mass Margins in Digital Mammography", CVPR workshops 2024.
@@ -64,7 +64,7 @@ class PrototypeNetwork(nn.Module):
         self.head = build_head(owners, inputs, len(classes), config.model.head)
 
     def forward(self, images: Tensor) -> Evidence:
-        """Evidence of normalised images (B, 3, H, W), the mean over `model.tta` copies; H and W are multiples of 16."""
+        """Evidence of normalised images (B, 3, H, W), averaged over `model.tta` copies; 16 divides H, W."""
         if self.tta == 1:
             return self.forward_once(images)
         return self._mean_over_copies(images)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from protopyramid import __version__
+from protopyramid.evaluation.results import Evaluation, read_evaluation
 from protopyramid.model.tta import tta_text
 from protopyramid.reports.report import (
     CARD,
     PAPER,
-    Results,
-    figure_text,
     margins,
     run_facts,
-    stored_results,
     summary,
 )
 from protopyramid.runs.run import Run
+from protopyramid.utils.tables import markdown_table, number
 
 USE = """\
 **Research only. Not a medical device.** It has not been validated for clinical use and must not be used to
@@ -42,9 +41,9 @@ BLACK_BOX_LIMITS = """\
 - It is a black box: heat maps (Grad-CAM) show where its score reacts, not why."""
 
 
-def write_model_card(run: Run, evaluation: Results | None = None) -> Path:
+def write_model_card(run: Run, evaluation: Evaluation | None = None) -> Path:
     """Write MODEL_CARD.md into the run folder and return its path."""
-    results = evaluation if evaluation is not None else stored_results(run)
+    results = evaluation if evaluation is not None else read_evaluation(run.folder)
     limits = LIMITS if run.prototypes and margins(run) else BLACK_BOX_LIMITS
     if run.prototypes and not margins(run):
         limits = "\n".join(LIMITS.split("\n")[:4])
@@ -61,22 +60,6 @@ def write_model_card(run: Run, evaluation: Results | None = None) -> Path:
     return run.folder.write_text(CARD, "\n\n".join(parts) + "\n")
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; bars inside cells are escaped.
-
-    >>> print(markdown_table(["a", "b"], [["x|y", "1"]]))
-    | a | b |
-    |---|---|
-    | x\\|y | 1 |
-    """
-    lines = [header, ["---"] * len(header), *rows]
-    text = []
-    for number, line in enumerate(lines):
-        cells = [" ".join(cell.split()).replace("|", "\\|") for cell in line]
-        text.append("|" + "|".join(cells) + "|" if number == 1 else "| " + " | ".join(cells) + " |")
-    return "\n".join(text)
-
-
 def _data(run: Run, facts: Mapping[str, Any]) -> str:
     counts: Mapping[str, Mapping[str, int]] = facts.get("counts") or {}
     if not counts:
@@ -90,29 +73,23 @@ def _data(run: Run, facts: Mapping[str, Any]) -> str:
     return source + "\n\n" + markdown_table(["class", *splits], rows)
 
 
-def _figures(run: Run, results: Results | None) -> str:
+def _figures(run: Run, results: Evaluation | None) -> str:
     if results is None:
         return f"Not evaluated yet: `protopyramid evaluate {run.name}`."
-    auroc = results["auroc"]
-    intervals = auroc.get("ci95_per_class") or {}
+    auroc, precision = results.auroc, results.activation_precision
     rows = [
-        [f"AUROC, {name}", figure_text(value, intervals.get(name))]
-        for name, value in auroc["per_class"].items()
+        [f"AUROC, {name}", number(value, auroc.ci95_per_class.get(name))]
+        for name, value in auroc.per_class.items()
     ]
-    rows.append(["AUROC, mean", figure_text(auroc["mean"], auroc.get("ci95"))])
-    rows.append(["accuracy", figure_text(results["accuracy"], results.get("accuracy_ci95"))])
-    for scale in ("fine", "lesion"):
-        found = (results.get("activation_precision") or {}).get(scale) or {}
-        if found.get("mean") is not None:
-            text = figure_text(found["mean"], found.get("ci95"))
-            chance = figure_text(found.get("chance"))
-            rows.append([f"activation precision, {scale}", f"{text}; chance {chance}"])
-    leaked = "**Leaked: measured on images of training.**\n\n" if results.get("leaked") else ""
-    n = results.get("n")
-    head = f"On the {results.get('split', 'test')} split" + (f" ({n} images)" if n else "")
-    return f"{leaked}{head}, 95 % intervals in brackets:\n\n" + markdown_table(
-        ["figure", "value"], rows
-    )
+    rows.append(["AUROC, mean", number(auroc.mean, auroc.ci95)])
+    rows.append(["accuracy", number(results.accuracy, results.accuracy_ci95)])
+    for scale, found in (("fine", precision.fine), ("lesion", precision.lesion)):
+        if found.mean is not None:
+            text = f"{number(found.mean, found.ci95)}; chance {number(found.chance)}"
+            rows.append([f"activation precision, {scale}", text])
+    leaked = "**Leaked: measured on images of training.**\n\n" if results.leaked else ""
+    head = f"On the {results.split} split ({results.n} images), 95 % intervals in brackets:"
+    return f"{leaked}{head}\n\n" + markdown_table(["metric", "value"], rows)
 
 
 def _making(run: Run, facts: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from protopyramid import __version__
 from protopyramid.config.schema import MARGIN_CLASSES
 from protopyramid.data.images import prepare_sample
 from protopyramid.data.manifest import Sample
+from protopyramid.evaluation.results import Evaluation, read_evaluation
 from protopyramid.explain.explanation import explain_prepared
 from protopyramid.explain.ranking import Ranked, best_and_worst, rank
 from protopyramid.figures.drawing import COLOUR_MAP
@@ -28,21 +29,20 @@ PAPER = (
     'Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification '
     'of Mass Margins in Digital Mammography", CVPR Workshops 2024'
 )
-Results = Mapping[str, Any]
 
 
 def write_report(
     run: Run,
-    evaluation: Results | None = None,
+    evaluation: Evaluation | None = None,
     samples: Sequence[Sample] | None = None,
     colour_map: str = COLOUR_MAP,
 ) -> Path:
     """Write report.html into the run folder and return its path.
 
-    `evaluation` is the content of evaluation/SPLIT.json (that of test is taken where there is one);
+    `evaluation` is the stored one of the test split unless given;
     `samples`, the images of that split, give the best and worst explained cases.
     """
-    results = evaluation if evaluation is not None else stored_results(run)
+    results = evaluation if evaluation is not None else read_evaluation(run.folder)
     facts = run_facts(run)
     sections = [
         _opening(run, results, facts),
@@ -51,19 +51,12 @@ def write_report(
         _looking(run, results),
         _cases(run, samples, colour_map),
         _prototypes(run, colour_map),
+        _health(results),
         _training(run),
         _closing(run),
     ]
     content = page.page(f"{run.name}: {run.config.system}", [part for part in sections if part])
     return run.folder.write_text(REPORT, content)
-
-
-def stored_results(run: Run) -> Results | None:
-    """The evaluation of the test split in the run folder, if there is one."""
-    if not (run.folder / layout.evaluation("test")).is_file():
-        return None
-    found: Results = run.folder.read_json(layout.evaluation("test"))
-    return found
 
 
 def run_facts(run: Run) -> Mapping[str, Any]:
@@ -125,14 +118,13 @@ def _get(content: Any, *keys: str) -> Any:
     return content
 
 
-def _opening(run: Run, results: Results | None, facts: Mapping[str, Any]) -> str:
+def _opening(run: Run, results: Evaluation | None, facts: Mapping[str, Any]) -> str:
     counts = _get(facts, "counts", "train") or {}
     items = []
     if results is not None:
-        auroc = results["auroc"]
-        split = results.get("split", "test")
-        items.append((figure_text(auroc["mean"]), f"mean AUROC on {split} (0.5 = chance)"))
-        items.append((figure_text(results["accuracy"]), f"accuracy on {split}"))
+        split = results.split
+        items.append((figure_text(results.auroc.mean), f"mean AUROC on {split} (0.5 = chance)"))
+        items.append((figure_text(results.accuracy), f"accuracy on {split}"))
     if run.prototypes:
         items.append((str(len(run.prototypes)), "prototypes, each a part of a training image"))
     if counts:
@@ -169,79 +161,71 @@ def _data(run: Run, facts: Mapping[str, Any]) -> str:
     return page.section("Data", page.paragraph(text), page.table(["class", *splits], rows, True))
 
 
-def _results(run: Run, results: Results | None) -> str:
+def _results(run: Run, results: Evaluation | None) -> str:
     if results is None:
         hint = Html(
             f"Not evaluated yet: <code>protopyramid evaluate {page.html_of(str(run.name))}</code>"
         )
         return page.section("Results", page.paragraph(hint, "note"))
-    auroc = results["auroc"]
+    auroc = results.auroc
     rows: list[list[Cell]] = []
     for name in run.config.data.classes:
-        value = auroc["per_class"].get(name)
-        interval = (_get(auroc, "ci95_per_class") or {}).get(name)
         rows.append(
             [
                 name,
-                str(_get(results, "per_class_n", name) or 0),
-                figure_text(value, interval),
-                figure_text(_get(results, "sensitivity", name)),
-                figure_text(_get(results, "specificity", name)),
+                str(results.per_class_n.get(name, 0)),
+                figure_text(auroc.per_class.get(name), auroc.ci95_per_class.get(name)),
+                figure_text(results.sensitivity.get(name)),
+                figure_text(results.specificity.get(name)),
             ]
         )
-    total = str(results.get("n", ""))
-    rows.append(["mean / all", total, figure_text(auroc["mean"], auroc.get("ci95")), "", ""])
+    rows.append(["mean / all", str(results.n), figure_text(auroc.mean, auroc.ci95), "", ""])
     header = ["class", "images", "AUROC (95 % interval)", "sensitivity", "specificity"]
     parts = [_warnings(results), page.paragraph(_auroc_words(run, results))]
     parts += [page.table(header, rows, True), "<h3>Confusion matrix</h3>"]
-    parts += [page.matrix(run.config.data.classes, results["confusion_matrix"])]
-    accuracy = figure_text(results["accuracy"], results.get("accuracy_ci95"))
-    ece = figure_text(_get(results, "calibration", "ece"))
+    parts += [page.matrix(run.config.data.classes, results.confusion_matrix)]
+    accuracy = figure_text(results.accuracy, results.accuracy_ci95)
+    ece = figure_text(results.calibration.ece)
     below = (
         f"Accuracy {accuracy}. Shade: share of the true class. Calibration error {ece} (0 = none)."
     )
     parts.append(page.paragraph(below, "muted"))
-    return page.section(f"Results on {results.get('split', 'test')}", *parts)
+    return page.section(f"Results on {results.split}", *parts)
 
 
-def _warnings(results: Results) -> str:
-    texts = list(results.get("warnings") or [])
-    if results.get("leaked"):
+def _warnings(results: Evaluation) -> str:
+    texts = list(results.warnings)
+    if results.leaked:
         texts.insert(
-            0, "LEAKED: the model was trained on some of these images; do not use these figures."
+            0, "LEAKED: the model was trained on some of these images; do not use these results."
         )
     return "".join(page.paragraph(text, "note warn") for text in texts)
 
 
-def _auroc_words(run: Run, results: Results) -> str:
+def _auroc_words(run: Run, results: Evaluation) -> str:
     negative = run.config.data.negative_class
     apart = f" Images of the class {negative} are left out of AUROC." if negative else ""
-    unit = _get(results, "bootstrap", "unit")
-    by = f", found by drawing {unit}s again and again" if unit else ""
+    by = f", from bootstrap resamples of {results.bootstrap.unit}s"
     return (
         "AUROC is the chance that an image of the class gets a higher score for it than an image of another "
         f"class: 0.5 is guessing, 1 is perfect. Intervals are 95 %{by}.{apart}"
     )
 
 
-def _looking(run: Run, results: Results | None) -> str:
-    precision = _get(results, "activation_precision")
-    if not run.prototypes or not precision:
+def _looking(run: Run, results: Evaluation | None) -> str:
+    if not run.prototypes or results is None:
         return ""
     rows: list[list[Cell]] = []
     levels = sorted({record.level for record in run.prototypes})
-    for scale, what in (("fine", "margin annotation"), ("lesion", "lesion box")):
-        figures = precision.get(scale) or {}
-        if figures.get("mean") is None:
-            continue
-        chance = figures.get("chance")
+    precision, areas = results.activation_precision, results.activation_area
+    for found, what in ((precision.fine, "margin annotation"), (precision.lesion, "lesion box")):
         for level in [*map(str, levels), None]:
-            value = figures["mean"] if level is None else _get(figures, "per_level", level)
-            if value is None:
+            value = found.mean if level is None else found.per_level.get(level)
+            if found.mean is None or value is None:
                 continue
-            area = _get(results, "activation_area", "mean" if level is None else "per_level")
-            area = area if level is None else _get(area, level)
+            area = areas.mean if level is None else areas.per_level.get(level)
             where = "all levels" if level is None else f"level {level}"
+            chance = found.chance
             shown: list[Cell] = [figure_text(value), page.bar(value, chance), figure_text(chance)]
             rows.append([f"{where}, {what}", *shown, figure_text(area)])
     if not rows:
@@ -305,6 +289,18 @@ def _prototypes(run: Run, colour_map: str) -> str:
         "spicule, level 5 a large part of the lesion."
     )
     return page.section("Prototypes", page.paragraph(words), *pictures)
+
+
+def _health(results: Evaluation | None) -> str:
+    """What is wrong with the prototypes; nothing where nothing is."""
+    health = None if results is None else results.health
+    if health is None or not health.findings:
+        return ""
+    words = (
+        f"{len(health.findings)} findings on {health.prototypes} prototypes. Look at these first:"
+    )
+    items = "".join(f"<li>{page.html_of(finding)}</li>" for finding in health.findings)
+    return page.section("Health of the prototypes", page.paragraph(words), f"<ul>{items}</ul>")
 
 
 def training_plots(records: Sequence[Mapping[str, Any]]) -> list[Plot]:

@@ -28,7 +28,7 @@ from protopyramid.data.manifest import Manifest
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.losses.objective import Losses, Objective
-from protopyramid.metrics.prototype_health import prototype_health
+from protopyramid.metrics.prototype_health import health_lines, prototype_health
 from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
 from protopyramid.model.head import first_weights
 from protopyramid.model.necks import Pyramid
@@ -653,7 +653,7 @@ class Trainer:
     def _warn_of_unhealthy(
         self, prototypes: PrototypeLayer, weight: Tensor, scores: Tensor
     ) -> None:
-        """Name dead and duplicate prototypes, one line for each kind."""
+        """Name unhealthy prototypes, one line for each kind of finding."""
         findings = prototype_health(
             prototypes.vectors.detach().cpu(),
             prototypes.classes.cpu(),
@@ -663,10 +663,9 @@ class Trainer:
             scores,
             class_names=self.config.data.classes,
         )
-        for kind in ("duplicate", "dead"):
-            messages = [finding.message for finding in findings if finding.kind == kind]
-            if messages and self.fabric.is_global_zero:
-                warnings.warn("; ".join(messages), stacklevel=2)
+        if self.fabric.is_global_zero:
+            for line in health_lines(findings):
+                warnings.warn(line, stacklevel=2)
 
     def _provenance(self) -> dict[str, Any]:
         if self.backbone_from is None:
