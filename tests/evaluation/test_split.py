@@ -69,8 +69,8 @@ def test_validation_may_be_evaluated_but_train_not(new_run) -> None:
     run = new_run()
     chosen = evaluated_split(run, None, "validation")
     assert not chosen.leaked
-    assert "chosen on this split" in " ".join(chosen.warnings)
-    with pytest.raises(UserError, match="used in the training"):
+    assert "selected on this split" in " ".join(chosen.warnings)
+    with pytest.raises(UserError, match="used in training"):
         evaluated_split(run, None, "train")
 
 

@@ -17,6 +17,7 @@ from protopyramid.evaluation.evaluate import evaluate_run
 from protopyramid.inference.ood import (
     MAX_FEATURES,
     OodFeatures,
+    digest_of,
     fit_gaussian,
     fit_limits,
     image_statistics,
@@ -172,3 +173,79 @@ def test_too_few_patients_for_limits_is_said(new_run) -> None:
     with pytest.warns(UserWarning, match="fewer than two patients"):
         write_limits(run.folder, None, "")
     assert not (run.folder / "thresholds.json").exists()
+
+
+@pytest.fixture
+def limited(new_run):
+    """A run with limits, and what changes one of its settings."""
+    run = new_run()
+    write_threshold(run)
+    return run
+
+
+def changed_model(run, **settings):
+    return run.config.model_copy(update={"model": run.config.model.model_copy(update=settings)})
+
+
+def test_limits_of_other_settings_or_another_model_are_refused(limited) -> None:
+    assert limits_for(limited) is not None
+    before = limited.config
+    limited.config = changed_model(limited, tta=4)
+    with pytest.raises(UserError, match=r"model\.tta.*compute it again with: .* validation"):
+        limits_for(limited)
+    data = before.data.model_copy(update={"mean": (0.1, 0.2, 0.3)})
+    limited.config = before.model_copy(update={"data": data})
+    with pytest.raises(UserError, match="other settings"):
+        limits_for(limited)
+    limited.config = before
+    assert limits_for(limited) is not None
+    with torch.no_grad():
+        limited.model.head.weight.mul_(2)
+    limited.folder.write_tensors("model.safetensors", limited.model.state_dict())
+    with pytest.raises(UserError, match="another model"):
+        limits_for(limited)
+
+
+def test_settings_of_training_alone_do_not_invalidate_limits(limited) -> None:
+    train = limited.config.train.model_copy(update={"seed": 99, "eval_batch_size": 3})
+    limited.config = limited.config.model_copy(update={"train": train})
+    assert limits_for(limited) is not None
+
+
+def test_limits_without_a_digest_are_accepted(limited) -> None:
+    content = limited.folder.read_json("thresholds.json")
+    del content["digest"]
+    limited.folder.write_json("thresholds.json", content)
+    limits = limits_for(limited)
+    assert limits is not None and limits.digest is None
+
+
+def test_limits_are_read_once_and_again_when_the_file_changes(limited, monkeypatch) -> None:
+    reads = []
+
+    def counted(folder):
+        reads.append(folder)
+        return read_limits(folder)
+
+    monkeypatch.setattr("protopyramid.inference.ood.read_limits", counted)
+    first = limits_for(limited)
+    assert limits_for(limited) is first and len(reads) == 1
+    content = limited.folder.read_json("thresholds.json")
+    limited.folder.write_json("thresholds.json", {**content, "images": 3})
+    assert limits_for(limited).images == 3 and len(reads) == 2
+    (limited.folder / "thresholds.json").unlink()
+    assert limits_for(limited) is None
+
+
+def test_progress_is_reported_while_limits_are_computed(new_run, phantom_manifest) -> None:
+    run = new_run(**{"train.eval_batch_size": 3})
+    calls: list[tuple[int, int]] = []
+    write_threshold(run, lambda done, total: calls.append((done, total)))
+    total = len(read_manifest(phantom_manifest).split("validation"))
+    assert calls == [(min(done, total), total) for done in range(3, total + 3, 3)]
+
+
+def test_the_digest_of_a_model_in_memory_is_that_of_its_file(limited) -> None:
+    from protopyramid.prototypes.pruning import _model_bytes
+
+    assert digest_of(_model_bytes(limited.model), limited.config) == limits_digest(limited)
