@@ -78,16 +78,26 @@ def evaluate_run(
     seed: int = 0,
     progress: Progress | None = None,
     pictures: bool = True,
-    chosen: EvaluatedSplit | None = None,
 ) -> Evaluation:
     """Evaluate a run on a split and write evaluation/SPLIT.json, .csv and the plots.
 
     Images that the run was trained on are refused (UserError) unless `force`, which marks the result
     `leaked`. Evaluating validation also writes thresholds.json, by which `predict` flags images.
-    `chosen` are the rows of the split where the caller has resolved them already.
     """
-    if chosen is None:
-        chosen = evaluated_split(run, manifest_path, split, force)
+    chosen = evaluated_split(run, manifest_path, split, force)
+    return evaluate_split(run, chosen, bootstrap, seed, progress, pictures)
+
+
+def evaluate_split(
+    run: Run,
+    chosen: EvaluatedSplit,
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+    progress: Progress | None = None,
+    pictures: bool = True,
+) -> Evaluation:
+    """As `evaluate_run`, on a split whose images are known already."""
+    split = chosen.name
     labels = class_numbers(run, chosen)
     found = run_pass(run, chosen, labels, progress)
     result = measure(run, chosen, labels, found, Bootstrap(bootstrap, seed, "patient"))

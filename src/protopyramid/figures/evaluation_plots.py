@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from protopyramid.figures.drawing import figure_bytes
 from protopyramid.metrics.auroc import Auroc, roc_curve
 from protopyramid.metrics.calibration import Calibration
 
 Array = NDArray[np.float64]
 
-DPI = 150
-# Okabe and Ito's colours, told apart by the colour-blind, each with a line style of its own for print.
+# Okabe and Ito's colours, distinct for colour-blind readers, each with its own line style for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 STYLES = ("-", "--", "-.", ":")
 
 
 class Plotted(Protocol):
-    """What is drawn of an evaluation."""
+    """What is drawn of an evaluation (evaluation/results.py)."""
 
     @property
     def system(self) -> str: ...
@@ -57,7 +55,7 @@ def draw_all(result: Plotted, probabilities: Array, labels: NDArray[np.int64]) -
 
 
 def draw_confusion(result: Plotted) -> bytes:
-    """The confusion matrix: counts, and the share of the row as colour."""
+    """The confusion matrix: counts, with the share of the row as colour."""
     classes, counts = result.classes, result.confusion_matrix
     shares = result.confusion_matrix_normalised
     side = 1.8 + 0.75 * len(classes)
@@ -76,7 +74,7 @@ def draw_confusion(result: Plotted) -> bytes:
     axes.set_ylabel("true")
     axes.set_title(_title(result, f"{result.n} images, accuracy {result.accuracy:.2f}"))
     figure.colorbar(picture, ax=axes, label="share of the true class", shrink=0.8)
-    return _png(figure)
+    return figure_bytes(figure)
 
 
 def draw_roc(result: Plotted, probabilities: Array, labels: NDArray[np.int64]) -> bytes:
@@ -103,20 +101,22 @@ def draw_roc(result: Plotted, probabilities: Array, labels: NDArray[np.int64]) -
         )
     axes.set(xlabel="1 - specificity", ylabel="sensitivity", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     axes.set_aspect("equal")
-    mean = auroc.mean
-    axes.set_title(_title(result, "AUROC undefined" if mean is None else f"mean AUROC {mean:.2f}"))
+    left_out = [name for name in classes if name not in auroc.per_class]
+    note = f" ({', '.join(left_out)} left out)" if left_out else ""
+    mean = "undefined" if auroc.mean is None else f"{auroc.mean:.2f}"
+    axes.set_title(_title(result, f"mean AUROC {mean}{note}"))
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(title="one against the other margins", loc="lower right", fontsize=8)
-    return _png(figure)
+        axes.legend(title="each class against the others", loc="lower right", fontsize=8)
+    return figure_bytes(figure)
 
 
 def draw_reliability(result: Plotted) -> bytes:
-    """Accuracy against confidence, and how many images each bin has."""
+    """Accuracy against confidence, and the number of images in each bin."""
     figure = Figure(figsize=(5, 5), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     bins = result.calibration.reliability
     filled = [entry for entry in bins if entry.count]
-    upper.plot([0, 1], [0, 1], color="0.7", linewidth=1, label="perfect")
+    upper.plot([0, 1], [0, 1], color="0.7", linewidth=1, label="perfectly calibrated")
     upper.plot(
         [entry.confidence for entry in filled],
         [entry.accuracy for entry in filled],
@@ -124,23 +124,16 @@ def draw_reliability(result: Plotted) -> bytes:
         marker="o",
         label="this run",
     )
-    upper.set(ylabel="share that was right", xlim=(0, 1), ylim=(-0.02, 1.02))
+    upper.set(ylabel="share of correct predictions", xlim=(0, 1), ylim=(-0.02, 1.02))
     upper.legend(loc="upper left", fontsize=8)
     ece = result.calibration.ece
     upper.set_title(_title(result, f"expected calibration error {ece:.3f}"))
     middles = [(entry.low + entry.high) / 2 for entry in bins]
     lower.bar(middles, [entry.count for entry in bins], width=0.9 / len(bins), color="0.5")
-    lower.set(xlabel="confidence (greatest probability)", ylabel="images")
-    return _png(figure)
+    lower.set(xlabel="confidence (highest probability)", ylabel="images")
+    return figure_bytes(figure)
 
 
 def _title(result: Plotted, what: str) -> str:
     leaked = " (LEAKED)" if result.leaked else ""
     return f"{result.system}, {result.split}{leaked}\n{what}"
-
-
-def _png(figure: Figure) -> bytes:
-    FigureCanvasAgg(figure)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=DPI)
-    return content.getvalue()

@@ -215,18 +215,18 @@ def validation_limits(
     model: PrototypeNetwork,
     store: ImageStore,
     batch_size: int = 32,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> Limits | None:
     """The limits of a model from the validation images of a store; None where they are too few.
 
-    `progress(done, total)` is called after each batch.
+    `progress(done, total)` is called at the start and after each batch.
     """
     batches = []
+    progress(0, len(store.samples))
     for batch in evidence_batches(model, store, None, batch_size):
         evidence = batch.evidence
         batches.append(ood_features(batch.loaded.images, evidence.scores, evidence.closeness))
-        if progress is not None:
-            progress(batch.images[-1] + 1, len(store))
+        progress(batch.images[-1] + 1, len(store.samples))
     if not batches:
         return None
     return fit_limits(concatenate(batches), [sample.patient for sample in store.samples])
@@ -249,13 +249,12 @@ def write_limits(folder: RunFolder, limits: Limits | None, digest: str) -> None:
     folder.write_text(FILE, json.dumps(content.to_json(), allow_nan=False) + "\n")
 
 
-def write_threshold(run: Run, progress: Progress | None = None) -> None:
+def write_threshold(run: Run, progress: Progress = lambda done, total: None) -> None:
     """Write thresholds.json of a run from its validation images, where they still exist."""
     manifest = training_manifest(run)
     if manifest is None:
         return
-    splits = run.folder.read_json(layout.DATA).get("splits", {})
-    samples = split_samples(read_manifest(manifest), "validation", splits)
+    samples = split_samples(read_manifest(manifest), "validation", run.provenance.splits)
     store = ImageStore(samples, run.config.data)
     size = run.config.train.eval_batch_size
     limits = validation_limits(run.model, store, size, progress)
@@ -289,6 +288,14 @@ def limits_for(run: Run) -> Limits | None:
         run.cache[FILE] = known
     limits: Limits | None = known[1]
     return limits
+
+
+def limits_are_current(run: Run) -> bool:
+    """Whether a run has limits, and they are of its model and settings."""
+    try:
+        return limits_for(run) is not None
+    except UserError:
+        return False
 
 
 def _checked_limits(run: Run) -> Limits | None:

@@ -18,7 +18,6 @@ from protopyramid.inference.batches import evidence_batches
 from protopyramid.metrics import prototype_health as health
 from protopyramid.metrics.localisation import places
 from protopyramid.model.activation import activation_maps
-from protopyramid.runs import layout
 from protopyramid.runs.provenance import training_manifest
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def _sources(run: Run, manifest: Manifest | None) -> Mapping[str, Sample]:
 
 
 def _annotated_sources(run: Run, manifest: Manifest) -> dict[str, Sample]:
-    hashes = run.folder.read_json(layout.DATA).get("splits", {}).get("train", {})
+    hashes = run.provenance.splits.get("train", {})
     wanted = {record.image for record in run.prototypes}
     return {
         sample.name: sample

@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from protopyramid import api
 from protopyramid.config.schema import Config
 from protopyramid.data.images import file_hash
 from protopyramid.data.manifest import (
     Manifest,
     Sample,
     manifest_text,
-    read_manifest,
     with_fold,
     with_validation,
 )
@@ -36,8 +36,8 @@ from protopyramid.errors import UserError
 from protopyramid.inference.batches import evidence_batches
 from protopyramid.metrics.softmax import softmax
 from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
-from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.provenance import read_provenance
 from protopyramid.runs.run import load_run
 from protopyramid.studies.results import (
     CrossValidation,
@@ -45,7 +45,7 @@ from protopyramid.studies.results import (
     MeanAndSpread,
     SeedMetrics,
 )
-from protopyramid.training.engine import train_run
+from protopyramid.training.data_check import labelled_manifest
 from protopyramid.utils.tables import Cell, csv_text
 
 Array = NDArray[np.float64]
@@ -79,7 +79,7 @@ def cross_validate(
     """
     _check(seeds)
     folder = RunFolder(out)
-    manifest = read_manifest(data, config.data.classes)
+    manifest = labelled_manifest(data, config)
     if backbone_from is not None:
         _warn_of_leak(manifest, RunFolder(backbone_from))
     results = []
@@ -90,7 +90,7 @@ def cross_validate(
                 run = folder / f"seed-{seed}/fold-{fold}"
                 dealt = with_fold(manifest, folds, fold, seed)
                 written = _write_manifest(run, dealt, seeded)
-                train_run(
+                api.train(
                     seeded,
                     written,
                     run,
@@ -153,7 +153,13 @@ def predictions_csv(config: Config, results: Sequence[FoldPredictions]) -> str:
     rows: list[list[Cell]] = []
     for result in results:
         for sample, row in zip(result.samples, softmax(result.logits), strict=True):
-            facts: list[Cell] = [sample.name, sample.label, sample.patient_id, result.fold, result.seed]
+            facts: list[Cell] = [
+                sample.name,
+                sample.label,
+                sample.patient_id,
+                result.fold,
+                result.seed,
+            ]
             rows.append([*facts, *(f"{value:.6f}" for value in row)])
     header = ["image", "label", "patient_id", "fold", "seed", *config.data.classes]
     return csv_text(header, rows)
@@ -170,11 +176,7 @@ def _check(seeds: Sequence[int]) -> None:
 
 def _warn_of_leak(manifest: Manifest, source: RunFolder) -> None:
     """Warn of a backbone that has learned from images that it will be tested on."""
-    known = {
-        digest
-        for part in source.read_json(layout.DATA)["splits"].values()
-        for digest in part.values()
-    }
+    known = read_provenance(source).digests
     samples = [sample for sample in manifest.samples if sample.split != "test"]
     seen = [s.name for s in samples if file_hash(s.image) in known]
     if seen:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from protopyramid import api
 from protopyramid.config.schema import Config
 from protopyramid.data.manifest import Manifest, manifest_text, read_manifest, with_fold, with_test
 from protopyramid.data.phantoms import write_phantoms
@@ -30,7 +31,6 @@ from protopyramid.studies.results import (
     read_shift_test,
 )
 from protopyramid.studies.shift_test import shifted_precision, write_shifted
-from protopyramid.training.engine import train_run
 from protopyramid.utils import typed_json
 
 # Folders beside the runs of a replicate; studies of earlier versions have the same.
@@ -125,10 +125,11 @@ def do(job: Job) -> None:
     config = variant_config(job.study, job.variant, job.replicate.seed, job.folder)
     if job.variant.run_of:
         reuse_run(load_run(job.place / job.variant.run_of), RunFolder(job.run), config)
+        api.finish(job.run)
     else:
         source = job.place / job.variant.backbone_from if job.variant.backbone_from else None
         cache = job.place / CACHE if job.study.share_cache else None
-        train_run(config, used, job.run, backbone_from=source, resume=True, cache=cache)
+        api.train(config, used, job.run, backbone_from=source, resume=True, cache=cache)
     if job.variant.shown:
         _measure(job, load_run(job.run), used)
 

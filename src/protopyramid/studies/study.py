@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from protopyramid.config.loading import parse_assignments
+from protopyramid.config import parse_assignments
 from protopyramid.errors import UserError
 from protopyramid.evaluation.comparison import EvaluatedRun, compare, stored_evaluation
 from protopyramid.evaluation.comparison_results import Comparison

@@ -1,0 +1,37 @@
+"""The names of all files of a run folder: spelled here and nowhere else.
+
+config.toml  model.safetensors  prototypes.json  prototypes/NNN.png  metrics.jsonl  thresholds.json
+evaluation/SPLIT.json  report.html  MODEL_CARD.md  data.json  checkpoint/  format
+"""
+
+from __future__ import annotations
+
+FORMAT_VERSION = 1  # of this layout; any other is refused
+
+FORMAT = "format"
+CONFIG = "config.toml"
+MODEL = "model.safetensors"
+PROTOTYPES = "prototypes.json"
+PICTURES = "prototypes"
+METRICS = "metrics.jsonl"
+DATA = "data.json"
+THRESHOLDS = "thresholds.json"
+EVALUATION = "evaluation"
+REPORT = "report.html"
+CARD = "MODEL_CARD.md"
+CHECKPOINT = "checkpoint"
+
+
+def picture(index: int) -> str:
+    """The source image of a prototype, at the model's input size."""
+    return f"{PICTURES}/{index:03d}.png"
+
+
+def evaluation(split: str, suffix: str = "json") -> str:
+    """A result of `evaluate` on a split."""
+    return f"{EVALUATION}/{split}.{suffix}"
+
+
+def plot(split: str, name: str) -> str:
+    """A plot of `evaluate` on a split."""
+    return f"{EVALUATION}/{split}-{name}.png"
