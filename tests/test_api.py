@@ -225,7 +225,7 @@ def test_evaluate_and_compare_agree(trained: Any, tmp_path: Path, phantoms: Path
     black_box = tiny("vgg16", train__schedule=[{"step": "fit-head"}])
     other = pp.train(black_box, phantoms, tmp_path / "vgg16")
     comparison = pp.compare([trained.folder.path, other], bootstrap=9)
-    assert comparison.rows[0]["auroc"]["mean"] == result["auroc"]["mean"]
+    assert comparison.rows[0].auroc.mean == result.auroc.mean
     with pytest.raises(UserError, match="given twice"):
         pp.compare([trained, trained.folder.path])
 

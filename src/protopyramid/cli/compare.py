@@ -28,7 +28,7 @@ def compare(
 
     check_output_folder(out)  # before the slow imports
     from protopyramid import api
-    from protopyramid.evaluation.comparison import auroc_table, localisation_table
+    from protopyramid.evaluation.comparison_results import auroc_table, localisation_table
     from protopyramid.runs.run import load_run
     from protopyramid.utils.progress_bar import progress_bar
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from protopyramid import api
 from protopyramid.config import load_config
 from protopyramid.data import phantoms
 from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
+from protopyramid.evaluation.results import Evaluation
 from protopyramid.evaluation.split import evaluated_split
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run
@@ -26,7 +26,7 @@ class Demo:
     """What a demo leaves behind: its finished run, the evaluation, and where explanations are."""
 
     run: Run
-    evaluation: dict[str, Any]
+    evaluation: Evaluation
     explanations: Path
 
     @property
