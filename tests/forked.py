@@ -22,7 +22,6 @@ PRELOADED = (
     "protopyramid.training.engine",
     "protopyramid.studies.crossval",
     "protopyramid.inference.prediction",
-    "kornia.geometry.transform",
     "torch.utils.tensorboard.writer",
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from protopyramid import __version__
 from protopyramid.config.schema import Config
 from protopyramid.data.images import file_hash
+from protopyramid.data.io.encoding import png_bytes
 from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.data.store import ImageStore
 from protopyramid.inference.batches import evidence_batches
@@ -78,15 +77,10 @@ def prototype_records(
 
 def picture_bytes(image: torch.Tensor) -> bytes:
     """An image (C, S, S) in [0, 1] as PNG: 16-bit where it is grey, so that nothing is lost."""
-    buffer = io.BytesIO()
     values = image.numpy()
     if len(values) == 1:
-        levels = np.round(values[0] * 65535).astype(np.uint16)
-        Image.fromarray(levels).save(buffer, "PNG")
-    else:
-        levels8 = np.round(values.transpose(1, 2, 0) * 255).astype(np.uint8)
-        Image.fromarray(levels8).save(buffer, "PNG")
-    return buffer.getvalue()
+        return png_bytes(np.round(values[0] * 65535).astype(np.uint16))
+    return png_bytes(np.round(values.transpose(1, 2, 0) * 255).astype(np.uint8))
 
 
 def write_data_facts(

@@ -93,6 +93,15 @@ def append_line(target: Path, line: str) -> None:
         raise disk_error(target, error) from error
 
 
+def make_folder(folder: Path) -> Path:
+    """Create a folder, and those above it, where they are missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(folder, error) from error
+    return folder
+
+
 def reserve(file: BinaryIO, size: int) -> None:
     """Give an empty file its space on the disk at once, so that a full disk shows here and not later."""
     if hasattr(os, "posix_fallocate"):
@@ -122,6 +131,11 @@ def disk_error(target: Path, error: OSError) -> UserError:
     """The error of a file that cannot be written, in words."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(target)
+    if error.errno == errno.EFBIG:
+        return UserError(
+            f"{target}: is larger than the limit for files here; raise it (ulimit -f), or write to "
+            "another disk"
+        )
     return UserError(f"{target}: cannot be written ({error.strerror or error})")
 
 
