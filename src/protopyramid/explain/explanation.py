@@ -1,5 +1,7 @@
 """Explaining an image: every logit as a sum over prototypes, with the cases behind them.
 
+Example::
+
     explanation = protopyramid.load_run("runs/demo").explain("lesion.png")
     explanation.predicted                       # 'spiculated'
     explanation.strongest(1)[0].class_name      # whose prototype adds most
