@@ -198,7 +198,7 @@ def test_films_of_a_folder_must_be_said_to_show_no_lesion(
     assert "--lesion-free" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert main([*command, "--lesion-free"]) == 0
-    assert "2 of 2 films are said to show no lesion" in capsys.readouterr().out
+    assert "2 of 2 films are listed without a lesion" in capsys.readouterr().out
 
 
 def test_wrong_input_of_negatives_is_one_line(films: Path, tmp_path: Path, capsys) -> None:

@@ -146,8 +146,7 @@ def negatives(
     """
     from protopyramid.cli.console import progress, say
     from protopyramid.data.manifest import read_manifest
-    from protopyramid.data.negatives.dataset import render, write_negatives
-    from protopyramid.data.negatives.patches import Limits
+    from protopyramid.data.negatives.dataset import Limits, render, write_negatives
     from protopyramid.data.negatives.sources import read_films
 
     table = read_films(films, lesion_free, patient)

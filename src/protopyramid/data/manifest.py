@@ -74,7 +74,7 @@ class Manifest:
 
 
 def read_manifest(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
-    """Read a manifest; all that is wrong with it is said at once, in one UserError."""
+    """Read a manifest; everything wrong with it is reported at once, in one UserError."""
     manifest, problems = parse_manifest(path, classes)
     if problems:
         raise UserError(f"{path}: {_listed(problems)}")
@@ -86,7 +86,7 @@ def parse_manifest(
 ) -> tuple[Manifest, list[str]]:
     """The rows of a manifest that can be used, and what is wrong with the others.
 
-    Only a file that is no table with the required columns at all raises UserError.
+    Only a file that is not a table with the required columns raises UserError.
     """
     path = Path(path)
     table = read_table(path, "manifest")
@@ -100,7 +100,7 @@ def parse_manifest(
             samples.append(sample)
     problems += _repeated_images(samples) + _unknown_labels(samples, classes)
     if len(table) == 1:
-        problems.append("has a header but no rows; add one row for each image")
+        problems.append("has a header but no rows; add one row per image")
     return Manifest(path, tuple(samples), columns), problems
 
 
@@ -131,7 +131,7 @@ def read_images(path: str | Path) -> Manifest:
         name = _slashed(values["image"])
         samples.append(Sample(line, name, image, label, split, patient_id=patient))
     if len(table) == 1:
-        problems.append("has a header but no rows; add one row for each image")
+        problems.append("has a header but no rows; add one row per image")
     if problems:
         raise UserError(f"{path}: {_listed(problems)}")
     return Manifest(path, tuple(samples), columns)
@@ -159,10 +159,10 @@ def with_validation(manifest: Manifest, fraction: float, seed: int) -> Manifest:
     if manifest.split("validation"):
         return manifest
     if not train:
-        raise UserError(f"{manifest.path}: no row has split train; nothing to learn from")
+        raise UserError(f"{manifest.path}: no row has split train; add some to learn from")
     if len({sample.patient for sample in train}) == 1:
         raise UserError(
-            f"{manifest.path}: all train rows are of one patient, so none can be held out; "
+            f"{manifest.path}: all train rows belong to one patient, so none can be held out; "
             "add rows with split validation"
         )
     _warn_of_few_patients(manifest.path, train)
@@ -195,17 +195,17 @@ def with_test(manifest: Manifest, fraction: float, seed: int) -> Manifest:
 def with_fold(manifest: Manifest, folds: int, fold: int, seed: int) -> Manifest:
     """The manifest with one of its folds as test rows and the others as train rows.
 
-    Whole patients are dealt into folds. No row of the manifest's own test split is left.
+    Whole patients are assigned to folds. Rows of the manifest's own test split are left out.
     """
     samples = [sample for sample in manifest.samples if sample.split != "test"]
     if not samples:
-        raise UserError(f"{manifest.path}: all rows are test rows; there is nothing to train on")
+        raise UserError(f"{manifest.path}: all rows are test rows; add rows with split train")
     numbers = patient_folds(samples, folds, seed)
-    dealt = (
+    assigned = (
         replace(sample, split="test" if number == fold else "train")
         for sample, number in zip(samples, numbers, strict=True)
     )
-    return replace(manifest, samples=tuple(dealt))
+    return replace(manifest, samples=tuple(assigned))
 
 
 def manifest_text(manifest: Manifest, folder: Path) -> str:
@@ -238,7 +238,7 @@ def patient_folds(samples: Sequence[Sample], folds: int, seed: int) -> list[int]
 def patient_parts(samples: Sequence[Sample], shares: Sequence[float], seed: int) -> list[int]:
     """Put whole patients into parts, so that each part gets its share of every class.
 
-    Patients that hold much of a class go first (equal ones in random order), each to the part that
+    Patients with much of a class go first (equal ones in random order), each to the part that
     lacks most, relative to its share. So a class of two patients is in two parts, not one.
     """
     labels = sorted({sample.label for sample in samples})
@@ -290,7 +290,7 @@ def _read_header(path: Path, header: Record) -> tuple[str, ...]:
     ]
     for name in dict.fromkeys(columns):
         if name and columns.count(name) > 1:
-            problems.append(f"column {name!r} is there {columns.count(name)} times; keep one")
+            problems.append(f"column {name!r} occurs {columns.count(name)} times; keep one")
     boxed = [name for name in BOX_COLUMNS if name in columns]
     if boxed and len(boxed) < len(BOX_COLUMNS):
         missing = ", ".join(name for name in BOX_COLUMNS if name not in columns)
@@ -370,7 +370,7 @@ def read_box(line: int, values: Sequence[str], problems: list[str]) -> Box | Non
         return None
     columns = f"row {line}, {BOX_COLUMNS[0]} to {BOX_COLUMNS[3]}:"
     if not all(values):
-        problems.append(f"{columns} the box is given in part; give all four numbers or none")
+        problems.append(f"{columns} the box is incomplete; give all four numbers or none")
         return None
     try:
         x0, y0, x1, y1 = (float(value) for value in values)
@@ -389,7 +389,7 @@ def read_box(line: int, values: Sequence[str], problems: list[str]) -> Box | Non
 
 
 def _repeated_images(samples: Sequence[Sample]) -> list[str]:
-    """The same file in two rows: the name is the sample's id, and two splits would share it."""
+    """The same file in two rows: the name is the sample's id, and two splits might share it."""
     problems = []
     first: dict[Path, Sample] = {}
     for sample in samples:

@@ -609,9 +609,9 @@ def test_a_cut_or_foreign_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.dcm").write_bytes(whole[: len(whole) - 40])
     assert "whole" in refusal(tmp_path / "a.dcm")
     (tmp_path / "a.dcm").write_bytes(b"a picture, really")
-    assert "is no DICOM file" in refusal(tmp_path / "a.dcm")
+    assert "is not a DICOM file" in refusal(tmp_path / "a.dcm")
     (tmp_path / "a.dcm").write_bytes(b"")
-    assert "is no DICOM file" in refusal(tmp_path / "a.dcm")
+    assert "is not a DICOM file" in refusal(tmp_path / "a.dcm")
 
 
 def test_without_the_extra_one_line_says_how_to_install_it(
