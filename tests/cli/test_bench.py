@@ -14,7 +14,7 @@ from protopyramid.cli.main import main
 def small(monkeypatch) -> None:
     """The real command with a small model and one turn."""
     from protopyramid.benchmarks import growth, settings
-    from protopyramid.config.small import SMALL
+    from protopyramid.config import load_overlay
 
     tiny = settings.Settings(
         batch=2,
@@ -30,7 +30,7 @@ def small(monkeypatch) -> None:
         children=1,
         latency=False,
         loader=False,
-        overrides={**SMALL, "data.image_size": 32},
+        overrides={**load_overlay("small"), "data.image_size": 32},
     )
     points = growth.Growth((10, 12), (4, 5), (32, 48), (16, 32, 64), 32, 2, 1, tiny)
     monkeypatch.setattr(settings, "QUICK", tiny)
@@ -54,7 +54,7 @@ def test_growth_prints_orders_and_draws(more, side, small, tmp_path, capsys) -> 
     assert main(["bench", "--growth", *more, "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "head fit" in shown and "growth-classes.png" in shown
-    assert f"32 … {side}" in shown and "cost grows" in shown and "fitted" in shown
+    assert f"32 … {side}" in shown and "scales" in shown and "fitted" in shown
     assert (tmp_path / "growth.json").is_file()
     assert len(list(tmp_path.glob("growth-*.png"))) == 4
 

@@ -17,6 +17,7 @@ from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
 from protopyramid.training import finish
 from protopyramid.training.finish import picture_bytes
+from protopyramid.utils import files
 
 from ..harness import Reference, tiny
 
@@ -94,11 +95,11 @@ def test_the_model_is_the_last_file_to_be_written(
 ) -> None:
     """Its presence says that the run is finished."""
     written = []
-    original = RunFolder.write_bytes
+    original = files.write_bytes
     monkeypatch.setattr(
-        RunFolder,
+        files,
         "write_bytes",
-        lambda self, name, content: written.append(name) or original(self, name, content),
+        lambda path, content: written.append(path.name) or original(path, content),
     )
     run = load_run(reference.folder)
     samples = read_manifest(reference.manifest).split("train")

@@ -1,4 +1,4 @@
-"""A file is complete or it is not there, and a write that fails names its file."""
+"""Files are written whole or not at all, and a failure names the file."""
 
 from __future__ import annotations
 
@@ -10,36 +10,72 @@ from pathlib import Path
 import pytest
 
 from protopyramid.errors import UserError
-from protopyramid.utils.files import make_folder, write_bytes, write_text
+from protopyramid.utils import files
 
 
-@pytest.mark.parametrize("call", ["replace", "fsync"])
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [
-        (errno.ENOSPC, "the disk is full"),
-        (errno.EFBIG, "larger than the limit for files"),
-        (errno.EIO, "cannot be written"),
-    ],
-)
-def test_a_write_that_fails_names_its_file_and_leaves_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, words: str
+@pytest.mark.parametrize("broken", ["replace", "fsync"])
+def test_a_write_that_fails_leaves_the_old_bytes_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    path = tmp_path / "table.csv"
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def fail(*_: object) -> None:
-        raise OSError(number, os.strerror(number))
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_bytes(b"old bytes")
+    monkeypatch.setattr(os, broken, full)
+    for path in (old, new):
+        with pytest.raises(UserError, match=rf"{path.name}: the disk is full; free some space"):
+            files.write_bytes(path, b"new bytes")
+    assert old.read_bytes() == b"old bytes"
+    assert [each.name for each in tmp_path.iterdir()] == ["old.csv"]
 
-    for before in (None, b"old bytes"):
-        if before is not None:
-            path.write_bytes(before)
-        with monkeypatch.context() as patch:
-            patch.setattr(os, call, fail)
-            with pytest.raises(UserError, match=rf"table\.csv: .*{words}"):
-                write_bytes(path, b"new bytes")
-        assert [each.read_bytes() for each in tmp_path.iterdir()] == ([before] if before else [])
-    write_bytes(path, b"new bytes")
-    assert path.read_bytes() == b"new bytes"
+
+def test_an_error_inside_the_block_leaves_the_old_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(ValueError, match="stop"), files.replacing(path) as file:
+        file.write(b"half of the ne")
+        raise ValueError("stop")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_folders_are_created_and_json_ends_with_a_line_break(tmp_path: Path) -> None:
+    path = files.write_json(tmp_path / "a/b/c.json", {"x": [1, None]})
+    assert path.read_text() == '{\n  "x": [\n    1,\n    null\n  ]\n}\n'
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_json_without_a_standard_form_is_refused(tmp_path: Path, value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.write_json(tmp_path / "a.json", {"x": value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"file/a\.txt: cannot be written"):
+        files.write_text(tmp_path / "file/a.txt", "x")
+
+
+def test_leftovers_of_a_killed_process_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    keep = files.write_text(tmp_path / "deep/kept.txt", "x")
+    (tmp_path / "deep" / f"{files.TEMPORARY}abc").write_text("half")
+    files.remove_partial(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [keep]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_reserved_space_is_there_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native: bool
+) -> None:
+    if not native:
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    size = files.CHUNK + 5
+    with (tmp_path / "cache.bin").open("wb") as file:
+        files.reserve(file, size)
+        assert os.fstat(file.fileno()).st_size == size
+    assert (tmp_path / "cache.bin").read_bytes() == bytes(size)
 
 
 def test_a_limit_for_files_is_an_error_of_the_user(tmp_path: Path) -> None:
@@ -48,7 +84,7 @@ def test_a_limit_for_files_is_an_error_of_the_user(tmp_path: Path) -> None:
         code = 1
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
-            write_bytes(tmp_path / "long.bin", bytes(100))
+            files.write_bytes(tmp_path / "long.bin", bytes(100))
         except UserError as error:
             code = 0 if "long.bin" in str(error) and "ulimit" in str(error) else 2
         finally:
@@ -58,7 +94,7 @@ def test_a_limit_for_files_is_an_error_of_the_user(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    write_text(tmp_path / "file", "")
+    files.write_text(tmp_path / "file", "")
     with pytest.raises(UserError, match="file/inner"):
-        make_folder(tmp_path / "file/inner")
-    assert make_folder(tmp_path / "a/b").is_dir()
+        files.make_folder(tmp_path / "file/inner")
+    assert files.make_folder(tmp_path / "a/b").is_dir()

@@ -70,6 +70,19 @@ def evaluate_run(
     `leaked`. Evaluating validation also writes thresholds.json, which `predict` flags images by.
     """
     chosen = evaluated_split(run, manifest_path, split, force)
+    return evaluate_split(run, chosen, bootstrap, seed, progress, pictures)
+
+
+def evaluate_split(
+    run: Run,
+    chosen: EvaluatedSplit,
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+    progress: Progress | None = None,
+    pictures: bool = True,
+) -> dict[str, Any]:
+    """As `evaluate_run`, on a split whose images are known already."""
+    split = chosen.name
     labels = class_numbers(run, chosen)
     found = run_pass(run, chosen, labels, progress)
     result = figures(run, chosen, labels, found, bootstrap, seed)
@@ -266,10 +279,11 @@ def _cell(value: float) -> str:
 
 
 def model_digest(run: Run) -> str:
-    """Hash of the saved model and how it looks, by which an evaluation of another is recognised."""
+    """Hash of the saved model and its test-time augmentation, which an evaluation belongs to."""
     content = (run.folder / layout.MODEL).read_bytes()
-    looks = run.config.model.looks
-    return hashlib.sha256(content + (f"{looks} looks".encode() if looks > 1 else b"")).hexdigest()
+    tta = run.config.model.tta
+    # "looks" is what evaluations of earlier versions have in their digest.
+    return hashlib.sha256(content + (f"{tta} looks".encode() if tta > 1 else b"")).hexdigest()
 
 
 def rows_digest(chosen: EvaluatedSplit) -> str:
