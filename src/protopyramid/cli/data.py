@@ -169,8 +169,7 @@ def negatives(
     """
     from protopyramid.cli.console import say
     from protopyramid.data.manifest import read_manifest
-    from protopyramid.data.negatives.dataset import render, write_negatives
-    from protopyramid.data.negatives.patches import Limits
+    from protopyramid.data.negatives.dataset import Limits, render, write_negatives
     from protopyramid.data.negatives.sources import read_films
     from protopyramid.utils.progress_bar import progress_bar
 
