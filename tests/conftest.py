@@ -30,8 +30,7 @@ def random_run(path: Path, table_path: Path, preset: str, **overrides: Any) -> A
     """A finished run whose data.json tells of the manifest's training rows."""
     import torch
 
-    from protopyramid.config import load_config
-    from protopyramid.config.small import SMALL
+    from protopyramid.config import load_config, load_overlay
     from protopyramid.data.images import content_hash, prepare_sample, read_image
     from protopyramid.data.manifest import read_manifest, with_validation
     from protopyramid.model import build_model
@@ -41,7 +40,7 @@ def random_run(path: Path, table_path: Path, preset: str, **overrides: Any) -> A
     from protopyramid.training.finish import picture_bytes
 
     torch.manual_seed(overrides.pop("seed", 0))
-    config = load_config(preset, {**SMALL, "data.image_size": 64, **overrides})
+    config = load_config(preset, {**load_overlay("small"), "data.image_size": 64, **overrides})
     model = build_model(config)
     table = with_validation(read_manifest(table_path), 0.3, seed=0)
     folder = RunFolder(path)

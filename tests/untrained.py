@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from protopyramid.config import load_config
-from protopyramid.config.small import SMALL
+from protopyramid.config import load_config, load_overlay
 from protopyramid.data.manifest import Manifest, read_manifest
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.data.store import ImageStore
 from protopyramid.inference.batches import evidence_batches
-from protopyramid.model.network import build_model
+from protopyramid.model.build import build_model
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run, load_run
 from protopyramid.training.finish import finish_run, write_data_facts
@@ -42,7 +41,7 @@ def lesion(manifest: Manifest) -> Path:
 
 def write_run(path: Path, manifest: Manifest, preset: str, settings: dict[str, object]) -> Run:
     """A run folder as training leaves it: each prototype is a patch of a training image."""
-    config = load_config(preset, {**SMALL, "data.image_size": 64, **settings})
+    config = load_config(preset, {**load_overlay("small"), "data.image_size": 64, **settings})
     torch.manual_seed(0)
     model = build_model(config).eval()
     folder = RunFolder(path)

@@ -6,7 +6,7 @@ import pytest
 
 from protopyramid.benchmarks.growth import Growth
 from protopyramid.benchmarks.settings import Settings
-from protopyramid.config.small import SMALL
+from protopyramid.config import load_overlay
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def tiny() -> Settings:
         quick_repetitions=1,
         children=1,
         latency=False,
-        overrides={**SMALL, "data.image_size": 32},
+        overrides={**load_overlay("small"), "data.image_size": 32},
     )
 
 

@@ -14,7 +14,7 @@ from protopyramid.cli.main import main
 def small(monkeypatch) -> None:
     """The real command with a small model and one turn."""
     from protopyramid.benchmarks import growth, settings
-    from protopyramid.config.small import SMALL
+    from protopyramid.config import load_overlay
 
     tiny = settings.Settings(
         batch=2,
@@ -30,7 +30,7 @@ def small(monkeypatch) -> None:
         children=1,
         latency=False,
         loader=False,
-        overrides={**SMALL, "data.image_size": 32},
+        overrides={**load_overlay("small"), "data.image_size": 32},
     )
     points = growth.Growth((10, 12), (4, 5), (32, 48), (16, 32, 64), 32, 2, 1, tiny)
     monkeypatch.setattr(settings, "QUICK", tiny)

@@ -7,30 +7,34 @@ from typing import Any
 
 import pytest
 
+from protopyramid import config
 from protopyramid.cli.main import main
-from protopyramid.config import load_config, small
+from protopyramid.config import load_config
+from protopyramid.config.schema import Config
 from protopyramid.data import phantoms
 from protopyramid.runs.run import load_run
 
-FIRST, SECOND = small.DEMO_FIRST, small.DEMO_SECOND
+TINY = {
+    "data.image_size": 48,
+    "model.backbone.width": 0.0625,
+    "model.neck.dim": 8,
+    "train.scale": 0.01,
+}
 
 
-def shrink(overrides: dict[str, Any]) -> dict[str, Any]:
-    """The demo's settings with one epoch a step and a smaller network; its steps are kept."""
-    tiny = {"data.image_size": 48, "model.backbone.width": 0.0625, "model.neck.dim": 8}
-    return {**overrides, **tiny, "train.scale": 0.01, "model.prototypes.counts": {2: 1, 5: 1}}
+def shrunk(name: str, overrides: dict[str, Any]) -> Config:
+    """The demo's settings with one epoch per phase and a smaller network; its phases are kept."""
+    counts = {5: 1} if name == "demo-iaia-bl" else {2: 1, 5: 1}
+    return load_config(name, {**TINY, "model.prototypes.counts": counts, **overrides})
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a demo that has been run; while the fixture lives, demos stay tiny."""
-    first = shrink(FIRST)
-    first["model.prototypes.counts"] = {5: 1}
     few = partial(phantoms.write_phantoms, patients=16, size=64)
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(small, "DEMO_FIRST", first)
-        patch.setattr(small, "DEMO_SECOND", shrink(SECOND))
+        patch.setattr(config, "load_config", shrunk)
         patch.setattr(phantoms, "write_phantoms", few)
         assert main(["demo", "--out", str(folder), "--seed", "3"]) == 0
         yield folder
@@ -70,8 +74,8 @@ def test_a_folder_with_phantoms_of_another_seed_is_refused(
     assert "another seed" in capsys.readouterr().err
 
 
-def test_the_demo_is_the_presets_with_overrides() -> None:
-    first, second = load_config("iaia-bl", FIRST), load_config("fpn-iaia-bl", SECOND)
+def test_the_demo_trains_the_presets_in_small() -> None:
+    first, second = load_config("demo-iaia-bl"), load_config("demo")
     assert (first.system, second.system) == ("iaia-bl", "fpn-iaia-bl")
     assert first.model.backbone == second.model.backbone and not second.model.backbone.weights
     assert second.model.prototypes.counts == {2: 3, 3: 3, 4: 3, 5: 3}

@@ -10,12 +10,11 @@ import torch
 
 from protopyramid.api import distinct_stems
 from protopyramid.cli.main import main
-from protopyramid.config import load_config
-from protopyramid.config.small import SMALL
+from protopyramid.config import load_config, load_overlay
 from protopyramid.data.manifest import read_manifest
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.data.store import ImageStore
-from protopyramid.model.network import build_model
+from protopyramid.model.build import build_model
 from protopyramid.runs.folder import RunFolder
 from protopyramid.training.finish import finish_run
 
@@ -29,7 +28,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path_factory: pytest.TempPathFactory, manifest: Path) -> Path:
     """A black box: nothing but scores and Grad-CAM is needed to test the command."""
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "vgg16")
-    config = load_config("vgg16", SMALL)
+    config = load_config("vgg16", load_overlay("small"))
     torch.manual_seed(0)
     folder.begin(config)
     finish_run(folder, config, build_model(config), ImageStore((), config.data), [])

@@ -8,21 +8,42 @@ from protopyramid.cli.main import main
 from protopyramid.config import load_config, preset_names
 
 
-def test_the_list_has_a_line_a_preset_with_its_size(capsys) -> None:
+def test_the_list_has_one_line_per_preset_with_its_size(capsys) -> None:
     assert main(["presets"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == preset_names()
     assert "40 prototypes on levels 2-5" in lines[0]
     assert "20 prototypes on level 5" in lines[1]
     assert "no prototypes" in lines[3]
+    assert not any("[" in line for line in lines[:4])
 
 
-@pytest.mark.parametrize("name", ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"])
-def test_what_is_shown_can_be_saved_and_loaded(name: str, tmp_path: Path, capsys) -> None:
-    assert main(["presets", "show", name]) == 0
+def test_the_list_marks_what_is_not_a_system(capsys) -> None:
+    assert main(["presets"]) == 0
+    shown = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert "[recipe]" in shown["cbis-margins"]
+    assert "[demo]" in shown["demo"] and "[demo]" in shown["demo-iaia-bl"]
+
+
+@pytest.mark.parametrize("options", [[], ["--plain"]])
+@pytest.mark.parametrize("name", preset_names())
+def test_what_is_shown_can_be_saved_and_loaded(name: str, options, tmp_path: Path, capsys) -> None:
+    assert main(["presets", "show", name, *options]) == 0
     path = tmp_path / "mine.toml"
     path.write_text(capsys.readouterr().out)
     assert load_config(path) == load_config(name)
+
+
+def test_settings_are_shown_with_their_descriptions_unless_plain(capsys) -> None:
+    assert main(["presets", "show", "fpn-iaia-bl"]) == 0
+    commented = capsys.readouterr().out
+    assert "# Side length of the model's square input in pixels; a multiple of 16. " in commented
+    assert main(["presets", "show", "fpn-iaia-bl", "--plain"]) == 0
+    plain = capsys.readouterr().out
+    assert "#" not in plain
+    assert [
+        line for line in commented.splitlines() if not line.startswith("#")
+    ] == plain.splitlines()
 
 
 def test_an_unknown_preset_is_one_line(capsys) -> None:

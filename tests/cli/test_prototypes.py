@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from protopyramid.cli.main import main
-from protopyramid.config import load_config
-from protopyramid.config.small import SMALL
+from protopyramid.config import load_config, load_overlay
 from protopyramid.data.manifest import read_manifest
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.data.store import ImageStore
-from protopyramid.model.network import build_model
+from protopyramid.model.build import build_model
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
 from protopyramid.training.finish import finish_run, write_data_facts
@@ -29,7 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     manifest = read_manifest(
         write_phantoms(base / "phantoms", patients=6, size=64, splits=(0.5, 0.2, 0.3))
     )
-    config = load_config("fpn-iaia-bl", {**SMALL, **COUNTS})
+    config = load_config("fpn-iaia-bl", {**load_overlay("small"), **COUNTS})
     torch.manual_seed(0)
     model = build_model(config).eval()
     folder = RunFolder(base / "run")

@@ -9,10 +9,9 @@ import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protopyramid.config import dump_config, load_config, parse_assignments
+from protopyramid.config import dump_config, load_config, load_overlay, parse_assignments
 from protopyramid.config.keys import valid_keys
 from protopyramid.config.schema import Config
-from protopyramid.config.small import SMALL
 from protopyramid.errors import UserError
 
 
@@ -145,9 +144,46 @@ def test_a_wrong_key_or_value_is_named(assignment: str, parts: list[str]) -> Non
     assert all(part in message for part in parts), message
 
 
-def test_changed_classes_without_their_negative_say_what_to_do() -> None:
-    message = refusal("fpn-iaia-bl", 'data.classes=["benign", "malignant", "normal"]')
-    assert 'set data.negative_class to one of them, or to "" for none' in message
+@pytest.mark.parametrize("preset", ["fpn-iaia-bl", "iaia-bl", "cbis-margins"])
+def test_other_classes_have_no_negative_one_unless_it_is_given(preset: str, tmp_path: Path) -> None:
+    classes = '["benign", "malignant"]'
+    by_override = load_config(preset, parse_assignments([f"data.classes={classes}"]))
+    assert by_override.data.negative_class == ""
+    by_table = load_config(preset, parse_assignments([f"data={{classes={classes}}}"]))
+    by_file = load_config(write(tmp_path, f'preset = "{preset}"\ndata.classes = {classes}\n'))
+    assert by_override == by_table == by_file
+    again = load_config(write(tmp_path, dump_config(by_file)))
+    assert again == by_file
+    kept = load_config(preset, {"data.classes": ["negative", "mass"]})
+    assert kept.data.negative_class == "negative"
+
+
+def test_classes_of_a_file_without_preset_need_no_negative_one(tmp_path: Path) -> None:
+    assert load_config(write(tmp_path, 'data.classes = ["a", "b"]')).data.negative_class == ""
+    assert Config.model_validate({"data": {"classes": ["a", "b"]}}).data.negative_class == ""
+
+
+@pytest.mark.parametrize("given", ["negative", "normal"])
+def test_a_given_negative_class_must_be_one_of_the_classes(given: str, tmp_path: Path) -> None:
+    advice = 'set data.negative_class to one of them, or to "" for none'
+    classes = 'data.classes=["benign", "malignant"]'
+    assert advice in refusal("fpn-iaia-bl", classes, f"data.negative_class={given}")
+    text = f'data.negative_class = "{given}"\n{classes}\n'
+    assert advice in refusal(write(tmp_path, text))
+    assert advice in refusal(write(tmp_path, f'preset = "iaia-bl"\n{text}'))
+
+
+def test_overlays_go_between_a_preset_and_the_file(tmp_path: Path) -> None:
+    text = 'preset = "iaia-bl"\noverlays = ["small"]\n[model.neck]\ndim = 7\n'
+    config = load_config(write(tmp_path, text))
+    assert config == load_config("iaia-bl", {**load_overlay("small"), "model.neck.dim": 7})
+    alone = load_config(write(tmp_path, 'overlays = ["small"]'))
+    assert alone == load_config("fpn-iaia-bl", load_overlay("small"))
+
+
+def test_a_file_may_start_from_a_recipe(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, 'preset = "cbis-margins"\ntrain.seed = 5\n'))
+    assert config == load_config("cbis-margins", {"train.seed": 5})
 
 
 def test_a_wrong_file_is_named(tmp_path: Path) -> None:
@@ -168,6 +204,10 @@ def test_a_wrong_override_does_not_blame_the_file(tmp_path: Path) -> None:
         ("train.seed = 1979-05-27", "train.seed"),
         ('preset = "fpn"', 'did you mean "fpn-iaia-bl"?'),
         ("preset = 3", "no preset 3"),
+        ('overlays = ["smal"]', 'no overlay "smal"; did you mean "small"?'),
+        ('overlays = "small"', 'expected a list such as ["small"]'),
+        ("overlays = [3]", "no overlay 3"),
+        ('overlays = ["vgg16"]', 'no overlay "vgg16"'),
         ("x = " + "[" * 5000, "nested too deeply"),
         ("data.image_size = 0x" + "f" * 6000, "64 bits"),
         ("data.image_size = " + "9" * 6000, "not valid TOML"),
@@ -188,7 +228,7 @@ def test_a_missing_file_a_folder_and_an_odd_name_are_one_line(tmp_path: Path) ->
     assert refusal("x" * 5000)
 
 
-@pytest.mark.parametrize("overrides", [{}, SMALL])
+@pytest.mark.parametrize("overrides", [{}, load_overlay("small")])
 @pytest.mark.parametrize("preset", ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"])
 def test_what_is_dumped_is_read_back_exactly(tmp_path: Path, preset: str, overrides) -> None:
     config = load_config(preset, overrides)

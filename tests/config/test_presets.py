@@ -2,9 +2,14 @@
 
 import pytest
 
-from protopyramid.config import load_config, preset_names, preset_summary
+from protopyramid.config import (
+    load_config,
+    load_overlay,
+    preset_kind,
+    preset_names,
+    preset_summary,
+)
 from protopyramid.config.schema import Config, TrainPhaseConfig, prototype_counts, unrolled
-from protopyramid.config.small import SMALL
 
 
 def train_steps(config: Config) -> list[TrainPhaseConfig]:
@@ -15,19 +20,41 @@ def kinds(config: Config) -> list[str]:
     return [step.step for step in unrolled(config.train.schedule)]
 
 
-def test_the_four_systems_of_the_comparison_are_there() -> None:
-    assert preset_names() == ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"]
+def test_the_four_systems_of_the_comparison_come_first() -> None:
+    systems = ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"]
+    assert preset_names("system") == systems
+    assert preset_names() == [*systems, "demo", "demo-iaia-bl", "cbis-margins"]
+    assert [preset_kind(name) for name in preset_names()[4:]] == ["demo", "demo", "recipe"]
 
 
-@pytest.mark.parametrize("name", ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"])
-def test_a_preset_names_itself_and_says_what_it_is(name: str) -> None:
+@pytest.mark.parametrize("name", preset_names("system"))
+def test_a_system_names_itself(name: str) -> None:
     assert load_config(name).system == name
-    assert 20 < len(preset_summary(name)) < 100
 
 
-@pytest.mark.parametrize("name", ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"])
-def test_a_preset_can_be_made_small(name: str) -> None:
-    config = load_config(name, SMALL)
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_says_what_it_is_in_a_line(name: str) -> None:
+    assert 20 < len(preset_summary(name)) < 110
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-iaia-bl", "cbis-margins"])
+def test_what_builds_on_a_system_is_that_system_with_its_own_settings_on_top(name: str) -> None:
+    config = load_config(name)
+    own = load_overlay(name)
+    assert config == load_config(config.system, own)
+    assert config != load_config(config.system)
+
+
+def test_the_demo_is_small() -> None:
+    small = load_overlay("small")
+    assert small.items() <= load_overlay("demo").items()
+    first = load_overlay("demo-iaia-bl")
+    assert {key for key in small if first[key] != small[key]} == {"model.neck.dim"}
+
+
+@pytest.mark.parametrize("name", preset_names("system"))
+def test_a_system_can_be_made_small(name: str) -> None:
+    config = load_config(name, load_overlay("small"))
     assert config.model.backbone.width < 1
     assert config.system == name
 

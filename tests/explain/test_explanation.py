@@ -109,10 +109,10 @@ def test_self_activation_is_one_at_the_patch_that_the_prototype_is(run: Run) -> 
         assert case.activation[row - 1 : row + 1, col - 1 : col + 1].max() > 0.9
 
 
-def test_with_several_looks_contributions_sum_to_mean_logits_and_cases_take_one(
+def test_with_tta_contributions_sum_to_mean_logits_and_cases_use_none(
     new_run: Callable[..., Run], lesion: Path
 ) -> None:
-    run, single = new_run("eight", **{"model.looks": 8}), new_run("one")
+    run, single = new_run("eight", **{"model.tta": 8}), new_run("one")
     found, other = run.explain(lesion), single.explain(lesion)
     for name in run.config.data.classes:
         total = sum(part.contributions[name] for part in found.prototypes)

@@ -95,12 +95,12 @@ def test_case_figure_of_degenerate_views(shown: CaseView) -> None:
     assert drawn(case_figure(shown))
 
 
-def test_case_figure_says_of_how_many_looks_it_is_the_mean() -> None:
-    def words(looks: int) -> str:
-        return " ".join(text.get_text() for text in case_figure(replace(view(), looks=looks)).texts)
+def test_case_figure_says_how_many_augmented_copies_it_averages() -> None:
+    def words(tta: int) -> str:
+        return " ".join(text.get_text() for text in case_figure(replace(view(), tta=tta)).texts)
 
-    assert "mean of 8 looks" in words(8)
-    assert "looks," not in words(1)
+    assert "mean over 8 copies of the image" in words(8)
+    assert "copies" not in words(1)
 
 
 def test_case_figure_says_the_class_the_sum_and_each_contribution() -> None:

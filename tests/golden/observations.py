@@ -20,10 +20,9 @@ import protopyramid as pp
 
 from . import workflow
 
-REPOSITORY = Path(__file__).parents[2]
 CONFIGS = {
     **{name: name for name in workflow.SYSTEMS},
-    **{path.stem: str(path) for path in sorted((REPOSITORY / "recipes").glob("*.toml"))},
+    "cbis-margins": "cbis-margins",
 }
 RUN = "runs/fpn-iaia-bl"
 EVALUATION, EXPLANATION = f"{RUN}/evaluation/test.json", "explained/patient0005-1.json"

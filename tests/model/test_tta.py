@@ -1,4 +1,4 @@
-"""Several looks at an image: each is undone exactly, and their mean does not know which way up it was."""
+"""Test-time augmentation: each transform is undone exactly, and the mean does not depend on orientation."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 
 from protopyramid.config import load_config
 from protopyramid.model import build_model
-from protopyramid.model.tta import looks
+from protopyramid.model.tta import tta_transforms
 
 PRESETS = ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"]
 SIZE = 48
@@ -14,7 +14,7 @@ SIZE = 48
 
 def network(name, count, double=True):
     torch.manual_seed(0)
-    model = build_model(load_config(name, {"model.backbone.width": 0.0625, "model.looks": count}))
+    model = build_model(load_config(name, {"model.backbone.width": 0.0625, "model.tta": count}))
     return (model.double() if double else model).eval()
 
 
@@ -28,9 +28,9 @@ def every_way_up(images):
     return [torch.from_numpy(x.copy()) for each in turned for x in (each, each[..., ::-1])]
 
 
-def test_the_eight_looks_are_the_symmetries_of_a_square_and_the_first_is_none():
+def test_the_eight_transforms_are_the_symmetries_of_a_square_and_the_first_is_the_identity():
     images = image()
-    seen = [look(images) for look, _ in looks(8)]
+    seen = [transform(images) for transform, _ in tta_transforms(8)]
     assert seen[0].equal(images)
     expected = every_way_up(images)
     assert all(any(one.equal(other) for other in expected) for one in seen)
@@ -38,17 +38,21 @@ def test_the_eight_looks_are_the_symmetries_of_a_square_and_the_first_is_none():
 
 
 @pytest.mark.parametrize("count", [1, 4, 8])
-def test_a_look_is_undone(count):
+def test_a_transform_is_undone(count):
     images = image(size=(32, 48))
-    assert [undo(look(images)).equal(images) for look, undo in looks(count)] == [True] * count
+    assert [undo(transform(images)).equal(images) for transform, undo in tta_transforms(count)] == [
+        True
+    ] * count
 
 
-def test_four_looks_leave_height_and_width_as_they_are():
-    assert {look(image(size=(32, 48))).shape for look, _ in looks(4)} == {(2, 3, 32, 48)}
+def test_four_transforms_keep_height_and_width():
+    assert {transform(image(size=(32, 48))).shape for transform, _ in tta_transforms(4)} == {
+        (2, 3, 32, 48)
+    }
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_evidence_is_the_mean_of_that_of_the_looks(name):
+def test_evidence_is_the_mean_over_the_augmented_copies(name):
     model, single, images = network(name, 8), network(name, 1), image()
     with torch.no_grad():
         found = model(images)
@@ -69,14 +73,14 @@ def test_evidence_is_the_mean_of_that_of_the_looks(name):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_with_eight_looks_the_answer_does_not_depend_on_which_way_up_the_image_is(name):
+def test_with_eight_copies_the_answer_does_not_depend_on_the_orientation(name):
     model, images = network(name, 8), image()
     with torch.no_grad():
         answers = [model(each).logits for each in every_way_up(images)]
-        one = [model.one_look(each).logits for each in every_way_up(images)]
+        one = [model.forward_once(each).logits for each in every_way_up(images)]
     for answer in answers[1:]:
         torch.testing.assert_close(answer, answers[0])
-    assert not torch.allclose(one[2], one[0])  # which one look alone does
+    assert not torch.allclose(one[2], one[0])  # which a single copy does
 
 
 def test_contributions_of_mean_scores_add_up_to_the_logits():
@@ -92,11 +96,11 @@ def test_images_that_are_not_square_can_be_turned():
     assert found.maps[2].shape[-2:] == (8, 12)
 
 
-def test_one_look_is_the_default_and_training_takes_no_other():
+def test_no_tta_is_the_default_and_training_never_uses_it():
     model, images = network("fpn-iaia-bl", 8), image()
     plain = network("fpn-iaia-bl", 1)
-    assert load_config("fpn-iaia-bl").model.looks == 1
+    assert load_config("fpn-iaia-bl").model.tta == 1
     with torch.no_grad():
-        assert model.one_look(images).scores.equal(plain(images).scores)
+        assert model.forward_once(images).scores.equal(plain(images).scores)
         z = model.pyramid(images)
         assert model.evidence_from_pyramid(z).scores.equal(plain(images).scores)

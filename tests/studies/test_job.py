@@ -91,15 +91,15 @@ def test_rows_of_a_label_are_left_out_and_the_others_stay_as_they_are(phantom_ma
     assert {sample.label for sample in kept} == {"circumscribed", "indistinct", "spiculated"}
 
 
-def test_a_run_is_taken_with_other_looks_and_measured_anew(new_run, phantom_manifest, tmp_path):
+def test_a_run_is_reused_with_other_tta_and_measured_again(new_run, phantom_manifest, tmp_path):
     source = new_run("fpn-iaia-bl")
     settings = source.config.model_copy(
-        update={"model": source.config.model.model_copy(update={"looks": 4})}
+        update={"model": source.config.model.model_copy(update={"tta": 4})}
     )
     target = RunFolder(tmp_path / "taken")
     take_run(source, target, settings)
     taken = load_run(target.path)
-    assert (taken.config.model.looks, taken.model.looks) == (4, 4)
+    assert (taken.config.model.tta, taken.model.tta) == (4, 4)
     assert taken.prototypes == source.prototypes
     assert model_digest(taken) != model_digest(source)
     evaluate_run(taken, phantom_manifest, "test")

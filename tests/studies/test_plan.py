@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from protopyramid.config import load_config
-from protopyramid.config.small import DEMO_SECOND
+from protopyramid.config import load_config, load_overlay
 from protopyramid.errors import UserError
 from protopyramid.studies.plan import read_study, variant_config
 
 STUDIES = Path(__file__).parents[2] / "studies"
-RECIPES = Path(__file__).parents[2] / "recipes"
 ONE = 'title = "T"\n[[variants]]\nname = "a"\npreset = "fpn-iaia-bl"\n'
 
 
@@ -30,8 +28,8 @@ def test_the_studies_of_the_project_can_be_read(path):
 def test_the_recipe_has_the_data_and_views_of_the_systems_it_is_compared_with():
     """Trained by hand or in the study, it is the same training."""
     study = read_study(STUDIES / "cbis.toml")
-    recipe = load_config(RECIPES / "cbis-margins.toml")
-    apart = {"model.looks": 4, "train.scale": 2.0}  # the recipe's own, compared in cbis-long.toml
+    recipe = load_config("cbis-margins")
+    apart = {"model.tta": 4, "train.scale": 2.0}  # the recipe's own, compared in cbis-long.toml
     for key, value in study.set.items():
         expected = apart.get(key, tuple(value) if isinstance(value, list) else value)
         assert attrgetter(key)(recipe) == expected, key
@@ -41,12 +39,14 @@ def test_the_recipe_has_the_data_and_views_of_the_systems_it_is_compared_with():
     assert config.model_copy(update=threads) == recipe
 
 
-def test_a_variant_is_its_preset_with_named_then_single_settings_on_top(tmp_path):
-    text = ONE + 'on = "demo-second"\nset = { "loss.contrast" = 3.0 }\n'
+@pytest.mark.parametrize("overlay", ["demo", "demo-second"])  # the second: its name of before
+def test_a_variant_is_its_preset_with_named_then_single_settings_on_top(overlay, tmp_path):
+    text = ONE + f'on = "{overlay}"\nset = {{ "loss.contrast" = 3.0 }}\n'
     study = read_study(written(tmp_path, text))
     config = variant_config(study, study.variants[0], 7, tmp_path)
-    assert config.loss.contrast == 3.0 != DEMO_SECOND["loss.contrast"]
-    assert config.loss.separation == DEMO_SECOND["loss.separation"]
+    assert config.loss.contrast == 3.0 != load_config("demo").loss.contrast
+    assert config.loss.separation == load_config("demo").loss.separation
+    assert config.data.image_size == load_overlay("small")["data.image_size"]
     assert (config.train.seed, config.train.threads) == (7, 1)
 
 
@@ -106,12 +106,12 @@ def test_a_study_may_be_like_one_that_is_like_another(tmp_path):
 
 
 def test_a_variant_may_be_the_run_of_another_with_other_settings(tmp_path):
-    taken = '[[variants]]\nname = "b"\nrun_of = "a"\nset = { "model.looks" = 8 }\n'
+    taken = '[[variants]]\nname = "b"\nrun_of = "a"\nset = { "model.tta" = 8 }\n'
     text = ONE + 'set = { "loss.contrast" = 4.0 }\n' + taken
     study = read_study(written(tmp_path, text))
     first, second = (variant_config(study, each, 0, tmp_path) for each in study.variants)
-    assert (first.model.looks, second.model.looks) == (1, 8)
-    model = first.model.model_copy(update={"looks": 8})
+    assert (first.model.tta, second.model.tta) == (1, 8)
+    model = first.model.model_copy(update={"tta": 8})
     assert first.model_copy(update={"model": model}) == second
     assert [each.after for each in study.variants] == ["", "a"]
 
@@ -138,7 +138,7 @@ def test_a_variant_may_be_the_run_of_another_with_other_settings(tmp_path):
         (ONE.replace('"a"', '"../a"'), "name"),
         (ONE + ONE.partition("\n")[2], 'two variants are called "a"'),
         (ONE + 'backbone_from = "b"\n', "no variant before it"),
-        (ONE + 'on = "huge"\n', "demo-second"),
+        (ONE + 'on = "huge"\n', "small, demo"),
         (ONE + 'set = { "loss.contrasts" = 1.0 }\n', "loss.contrast"),
         (ONE.replace("fpn-iaia-bl", "nowhere.toml"), "nowhere.toml"),
     ],

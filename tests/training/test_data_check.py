@@ -39,7 +39,7 @@ def test_good_data_is_taken_in_silence(phantoms: Path) -> None:
         (lambda row: row if ",train," not in row else "", "no row has split 'train'"),
         (
             lambda row: "" if ",spiculated,train," in row and "0004" not in row else row,
-            "class spiculated has 1 training images but 2 prototypes on a level",
+            "class spiculated has 1 training images but 2 prototypes on one level",
         ),
         (lambda row: row.replace(",negative,", ",normal,"), "'normal' is not one of the classes"),
     ],

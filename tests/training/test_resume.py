@@ -17,8 +17,6 @@ from protopyramid.utils.files import TEMPORARY
 
 from ..harness import Command, Reference, copy_manifest, fault
 
-TRAINER = "protopyramid.training.trainer"
-
 
 @pytest.fixture(scope="module")
 def killed(
@@ -26,7 +24,7 @@ def killed(
 ) -> Path:
     """A run that was killed in its second epoch: it has two checkpoints."""
     out = tmp_path_factory.mktemp("killed") / "run"
-    done = command(*reference.arguments(out), faults=[fault(f"{TRAINER}:Trainer._batch", 5)])
+    done = command(*reference.arguments(out), faults=[fault("batch", 5)])
     assert done.code == -signal.SIGKILL, done.stderr
     assert len(checkpoints(out)) == 2
     return out
@@ -73,7 +71,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
     done = command(*reference.arguments(stopped), "--resume")
     assert done.code == 0, done.stderr
     warnings = [line for line in done.stderr.splitlines() if "warning" in line]
-    assert any(newest.name in line and "using the one before" in line for line in warnings)
+    assert any(newest.name in line and "using the one before it" in line for line in warnings)
     assert (stopped / "model.safetensors").read_bytes() == reference.model
 
 
@@ -85,7 +83,7 @@ def test_two_damaged_checkpoints_are_told_and_nothing_is_trained(
     done = command(*reference.arguments(stopped), "--resume")
     assert done.code == 2
     assert done.stderr.splitlines()[-1].startswith("protopyramid: error: ")
-    assert "no checkpoint is whole" in done.stderr
+    assert "no checkpoint is intact" in done.stderr
 
 
 @pytest.mark.parametrize("place", ["os:fsync", "tempfile:mkstemp", "os:replace"])
@@ -121,13 +119,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_disk_that_is_really_full_ends_in_one_line_and_the_run_goes_on_later(
+def test_a_disk_that_is_really_full_ends_in_one_line_and_the_run_continues_later(
     command: Command, reference: Reference, small_disk: Path
 ) -> None:
     out = small_disk / "run"
-    done = command(
-        *reference.arguments(out), faults=[fault(f"{TRAINER}:Trainer._batch", 2, signal.SIGTERM)]
-    )
+    done = command(*reference.arguments(out), faults=[fault("batch", 2, signal.SIGTERM)])
     assert done.code == 143, done.stderr
     newest = load_checkpoint(RunFolder(out))
     filler = small_disk / "filler"
@@ -212,6 +208,6 @@ def test_resume_in_a_new_folder_begins(
 ) -> None:
     """A job script can always say --resume."""
     out = tmp_path / "run"
-    kill = fault(f"{TRAINER}:Trainer._batch", 1)
+    kill = fault("batch")
     assert command(*reference.arguments(out), "--resume", faults=[kill]).code == -signal.SIGKILL
     assert (out / "format").is_file()

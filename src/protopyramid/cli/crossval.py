@@ -32,8 +32,7 @@ def crossval(
     """Cross-validate by patient: one run per fold and seed, and their mean and spread."""
     from protopyramid.cli.console import parse_numbers, say
     from protopyramid.cli.train import stop_in_order
-    from protopyramid.config import load_config
-    from protopyramid.config.loading import parse_assignments
+    from protopyramid.config import load_config, parse_assignments
     from protopyramid.studies.crossval import cross_validate, summary_lines
 
     config = load_config(preset, parse_assignments(set_ or []))

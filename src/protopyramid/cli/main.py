@@ -153,6 +153,8 @@ def one_line_warnings() -> Iterator[None]:
     """Within it, a warning from our own code is one line on stderr, without file and line."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
+        # Python hides deprecations outside __main__; users must see those of their own settings.
+        warnings.filterwarnings("default", category=DeprecationWarning, module=NAME)
 
         def show(
             message: Warning | str,

@@ -1,4 +1,4 @@
-"""`protopyramid presets`: the systems that come with the package."""
+"""`protopyramid presets`: the systems, demo settings and recipes that come with the package."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,24 +17,30 @@ def presets(context: typer.Context, help: Help = False) -> None:
     """List the presets, or show one in full."""
     if context.invoked_subcommand is not None:
         return
-    from protopyramid.config import load_config, preset_names, preset_summary
+    from protopyramid.config import load_config, preset_kind, preset_names, preset_summary
 
-    for name in preset_names():
-        typer.echo(f"{name:<13}{preset_summary(name)} ({size_of(load_config(name))})")
+    names = preset_names()
+    width = max(map(len, names)) + 2
+    for name in names:
+        kind = preset_kind(name)
+        mark = "" if kind == "system" else f"[{kind}] "
+        typer.echo(f"{name:<{width}}{mark}{preset_summary(name)} ({size_of(load_config(name))})")
 
 
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a preset, or a TOML file.")],
+    plain: Annotated[bool, typer.Option("--plain", help="Print values without comments.")] = False,
 ) -> None:
     """Print all settings of a preset as TOML, to copy and change."""
-    from protopyramid.config import dump_config, load_config
+    from protopyramid.config import annotated_toml, dump_config, load_config
 
-    typer.echo(dump_config(load_config(name)), nl=False)
+    config = load_config(name)
+    typer.echo(dump_config(config) if plain else annotated_toml(config), nl=False)
 
 
 def size_of(config: "Config") -> str:
-    """The size of a system in a few words."""
+    """Input size and number of prototypes, in a few words."""
     from protopyramid.config.schema import prototype_counts
 
     pixels = f"{config.data.image_size} px"

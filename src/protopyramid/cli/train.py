@@ -36,8 +36,7 @@ def train(
 ) -> None:
     """Train a model on a manifest."""
     from protopyramid import api
-    from protopyramid.config import load_config
-    from protopyramid.config.loading import parse_assignments
+    from protopyramid.config import load_config, parse_assignments
     from protopyramid.training.distributed import is_rank_zero
     from protopyramid.utils.files import DiskFull
 
@@ -74,7 +73,7 @@ def stop_in_order(command: str) -> Iterator[None]:
     except Stopped as stopped:
         if not is_rank_zero():
             raise typer.Exit(0) from None
-        typer.echo(f"{stopped}; everything is saved. Continue with: {command}", err=True)
+        typer.echo(stopped.advice(command), err=True)
         raise typer.Exit(stopped.code) from stopped
 
 

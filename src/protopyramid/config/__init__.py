@@ -1,11 +1,18 @@
 """Settings: the schema, the presets, and reading and writing them as TOML."""
 
-from protopyramid.config.loading import (
-    dump_config,
-    load_config,
-    parse_assignments,
-    preset_names,
-    preset_summary,
-)
+from protopyramid.config.catalogue import overlay_names, preset_kind, preset_names, preset_summary
+from protopyramid.config.loading import dump_config, load_config, load_overlay
+from protopyramid.config.overrides import parse_assignments
+from protopyramid.config.reference import annotated_toml
 
-__all__ = ["dump_config", "load_config", "parse_assignments", "preset_names", "preset_summary"]
+__all__ = [
+    "annotated_toml",
+    "dump_config",
+    "load_config",
+    "load_overlay",
+    "overlay_names",
+    "parse_assignments",
+    "preset_kind",
+    "preset_names",
+    "preset_summary",
+]

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in one line: key, expected, got, what to do."""
+"""What is wrong with a configuration, in one line: the key, what was expected, what was given, the remedy."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ SHOWN_PROBLEMS = 3
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: on one line, strings in double quotes, not too long.
+    """A value as messages show it: on one line, strings in double quotes, shortened if long.
 
     >>> shown("a\\nb"), shown(3), shown(list(range(99)))[-8:]
     ('"a\\\\nb"', '3', '5, 16...')
@@ -27,7 +27,7 @@ def shown(value: object) -> str:
 
 
 def describe_errors(error: ValidationError, tree: Any, source: str, overridden: list[str]) -> str:
-    """One line on what a validation found, by key, at most three of them."""
+    """One line with the problems that validation found, by key, at most three."""
     problems: dict[str, list[ErrorDetails]] = {}
     for detail in error.errors(include_url=False):
         problems.setdefault(_dotted(detail, tree), []).append(detail)
@@ -43,7 +43,7 @@ def _related(key: str, other: str) -> bool:
 
 
 def _dotted(detail: ErrorDetails, tree: Any) -> str:
-    """The key of an error, without the tags that unions add to its place."""
+    """The dotted key of an error, without the tags that unions add to its location."""
     parts: list[str] = []
     node = tree
     last = len(detail["loc"]) - 1
@@ -61,7 +61,7 @@ def _dotted(detail: ErrorDetails, tree: Any) -> str:
 
 
 def _first_path(node: Any) -> list[str]:
-    """The keys down the first entry of nested tables."""
+    """The keys along the first entries of nested tables."""
     path: list[str] = []
     while isinstance(node, dict) and node:
         key = next(iter(node))
@@ -77,7 +77,7 @@ def _describe(key: str, details: list[ErrorDetails]) -> str:
         near = nearest_key(key)
         return f"{name}: no such key" + (f"; did you mean {near}?" if near else "")
     if "missing" in kinds:
-        return f"{name}: is missing"
+        return f"{name}: missing"
     if "value_error" in kinds:
         message = one_line(details[0]["msg"].removeprefix("Value error, "))
         return f"{name}: {message}" if key else message
@@ -86,7 +86,7 @@ def _describe(key: str, details: list[ErrorDetails]) -> str:
 
 
 def _expected(detail: ErrorDetails) -> str:
-    """What a value should be, as the end of the sentence "expected ..."."""
+    """What a value should be, to complete the sentence "expected ..."."""
     kind, message = detail["type"], one_line(detail["msg"])
     if kind in _WORDS:
         return _WORDS[kind]
@@ -119,5 +119,5 @@ _WORDS = {
 
 
 def one_line(text: str) -> str:
-    """Text without line breaks and other characters that a terminal would act on."""
+    """Text with line breaks and control characters escaped, safe to print on a terminal."""
     return repr(text)[1:-1].replace("\\'", "'") if not text.isprintable() else text

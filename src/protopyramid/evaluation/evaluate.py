@@ -279,10 +279,11 @@ def _cell(value: float) -> str:
 
 
 def model_digest(run: Run) -> str:
-    """Hash of the saved model and how it looks, by which an evaluation of another is recognised."""
+    """Hash of the saved model and its test-time augmentation, which an evaluation belongs to."""
     content = (run.folder / layout.MODEL).read_bytes()
-    looks = run.config.model.looks
-    return hashlib.sha256(content + (f"{looks} looks".encode() if looks > 1 else b"")).hexdigest()
+    tta = run.config.model.tta
+    # "looks" is what evaluations of earlier versions have in their digest.
+    return hashlib.sha256(content + (f"{tta} looks".encode() if tta > 1 else b"")).hexdigest()
 
 
 def rows_digest(chosen: EvaluatedSplit) -> str:

@@ -37,7 +37,7 @@ def case_view(explanation: Explanation, top: int, mask: NDArray[Any] | None = No
         other_sums=_sums(others, explanation),
         mask=mask,
         unlike=bool(explanation.unlike_training),
-        looks=run.config.model.looks,
+        tta=run.config.model.tta,
     )
 
 

@@ -41,7 +41,7 @@ from protopyramid.figures.drawing import (
     signed,
     write,
 )
-from protopyramid.model.tta import looks_text
+from protopyramid.model.tta import tta_text
 
 LEVEL_WORDS = {2: "finest", 3: "fine", 4: "coarse", 5: "coarsest"}
 UNLIKE = "Caution: this image is unlike the training images"
@@ -82,7 +82,7 @@ class CaseView:
 
     `shown_sums` and `other_sums`: what prototypes with and without a row add to each class's score.
     `mask` (S, S), where given, is the annotation of the image; `unlike`: whether the image is unlike the
-    training data; `looks`: how many looks its maps and similarities are the mean of.
+    training data; `tta`: over how many augmented copies its maps and similarities are averaged.
     """
 
     image_name: str
@@ -96,7 +96,7 @@ class CaseView:
     other_sums: Mapping[str, float]
     mask: NDArray[Any] | None = None
     unlike: bool = False
-    looks: int = 1
+    tta: int = 1
 
 
 def case_figure(view: CaseView, colour_map: str = COLOUR_MAP) -> Figure:
@@ -112,7 +112,7 @@ def case_figure(view: CaseView, colour_map: str = COLOUR_MAP) -> Figure:
     rule(figure, MARGIN, WIDTH - MARGIN, bottom + 0.02, MUTED)
     _draw_sum(figure, bottom + 0.18, view)
     _draw_table(figure, bottom + 0.18, view, classes)
-    _draw_note(figure, bottom + FOOTER - 0.5, colour_map, view.looks)
+    _draw_note(figure, bottom + FOOTER - 0.5, colour_map, view.tta)
     return figure
 
 
@@ -310,9 +310,9 @@ def _draw_table(figure: Figure, top: float, view: CaseView, classes: Sequence[st
     rule(figure, MARGIN, first + step * (len(classes) - 1), top + 0.81, RULE)
 
 
-def _draw_note(figure: Figure, top: float, colour_map: str, looks: int) -> None:
+def _draw_note(figure: Figure, top: float, colour_map: str, tta: int) -> None:
     heat = "Red" if colour_map == JET else "Bright colours"
-    mean = f"b and f: the mean of {looks_text(looks)}. " if looks > 1 else ""
+    mean = f"b and f: the mean over {tta_text(tta)}. " if tta > 1 else ""
     text = (
         f"{heat} and the white line: the strongest 5 % of each map, scaled to itself; yellow box: the part "
         f"of it with the peak. {mean}\nHow far a class score is ahead of the others "

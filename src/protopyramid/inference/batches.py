@@ -90,19 +90,19 @@ def evidence_batches(
     store: ImageStore,
     images: Sequence[int] | None = None,
     batch_size: int = 32,
-    one_look: bool = False,
+    tta: bool = True,
 ) -> Iterator[EvidenceBatch]:
     """Evidence of the images of a store, batch by batch; the model is put in evaluation mode.
 
-    With `one_look`, of the images as they are, however many looks the model takes for a prediction.
+    Without `tta`, of the images alone, whatever test-time augmentation the model predicts with.
     """
     model.eval()
-    see = model.one_look if one_look else model
+    forward = model if tta else model.forward_once
     order = list(range(len(store)) if images is None else images)
     parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     for number, part in enumerate(parts):
         loaded = store.load(part)
         store.prefetch(parts[number + 1] if number + 1 < len(parts) else [])
         with torch.inference_mode():
-            evidence = see(model_input(loaded.images, store.data, device_of(model)))
+            evidence = forward(model_input(loaded.images, store.data, device_of(model)))
         yield EvidenceBatch(part, loaded, evidence)

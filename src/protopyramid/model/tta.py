@@ -1,8 +1,8 @@
-"""Several looks at one image: as it is, mirrored, turned.
+"""Test-time augmentation (TTA): a prediction as the mean over mirrored and rotated copies of the image.
 
-The eight looks are the symmetries of a square, the first four of them without a quarter turn. A look is
-undone on the maps it leads to, so that all are in the frame of the image as it is. The mean of all eight
-does not depend on which way up the image is.
+The eight transforms are the symmetries of a square; the first four of them keep height and width. Each
+transform is undone on the maps it leads to, so that all maps are in the frame of the original image. The
+mean over all eight does not depend on the image's orientation.
 """
 
 from __future__ import annotations
@@ -11,51 +11,51 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
-UNTURNED = 4  # looks that leave height and width as they are
+FLIPS = 4  # transforms that keep height and width: the identity and the flips
 
 Transform = Callable[[Tensor], Tensor]
 
 
-def looks(count: int) -> Iterator[tuple[Transform, Transform]]:
-    """The first `count` looks, and what undoes each, both of (..., H, W).
+def tta_transforms(count: int) -> Iterator[tuple[Transform, Transform]]:
+    """The first `count` transforms, each with its inverse, both of (..., H, W).
 
-    1: the image as it is; 4: also mirrored along either axis or both; 8: also turned by quarters.
+    1: the identity; 4: also flipped along either axis or both; 8: also with quarter turns.
 
     >>> import torch
     >>> image = torch.arange(6.0).view(2, 3)
-    >>> [undo(look(image)).equal(image) for look, undo in looks(8)] == [True] * 8
+    >>> [undo(transform(image)).equal(image) for transform, undo in tta_transforms(8)] == [True] * 8
     True
-    >>> len({tuple(look(torch.arange(4.0).view(2, 2)).flatten().tolist()) for look, _ in looks(8)})
+    >>> square = torch.arange(4.0).view(2, 2)
+    >>> len({tuple(transform(square).flatten().tolist()) for transform, _ in tta_transforms(8)})
     8
     """
     for number in range(count):
         axes = [axis for bit, axis in ((1, -1), (2, -2)) if number & bit]
-        turned = number >= UNTURNED
-        yield _look(axes, turned), _undo(axes, turned)
+        transposed = number >= FLIPS
+        yield _transform(axes, transposed), _inverse(axes, transposed)
 
 
-def looks_text(count: int) -> str:
-    """What several looks are, in words.
+def tta_text(count: int) -> str:
+    """Test-time augmentation in words.
 
-    >>> looks_text(4), looks_text(8)
-    ('4 looks, as it is and mirrored', '8 looks, mirrored and turned')
+    >>> tta_text(4), tta_text(8)
+    ('4 copies of the image (flips)', '8 copies of the image (flips and quarter turns)')
     """
-    return (
-        f"{count} looks, {'mirrored and turned' if count > UNTURNED else 'as it is and mirrored'}"
-    )
+    kinds = "flips and quarter turns" if count > FLIPS else "flips"
+    return f"{count} copies of the image ({kinds})"
 
 
-def _look(axes: list[int], turned: bool) -> Transform:
-    def look(images: Tensor) -> Tensor:
-        mirrored = images.flip(axes) if axes else images
-        return mirrored.transpose(-2, -1) if turned else mirrored
+def _transform(axes: list[int], transposed: bool) -> Transform:
+    def transform(images: Tensor) -> Tensor:
+        flipped = images.flip(axes) if axes else images
+        return flipped.transpose(-2, -1) if transposed else flipped
 
-    return look
+    return transform
 
 
-def _undo(axes: list[int], turned: bool) -> Transform:
+def _inverse(axes: list[int], transposed: bool) -> Transform:
     def undo(maps: Tensor) -> Tensor:
-        upright = maps.transpose(-2, -1) if turned else maps
+        upright = maps.transpose(-2, -1) if transposed else maps
         return upright.flip(axes) if axes else upright
 
     return undo

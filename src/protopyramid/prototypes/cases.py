@@ -71,7 +71,7 @@ class CaseBook:
         sources = [self.source(index) for index in indices]
         images = torch.stack([source.expand(3, -1, -1) for source in sources])
         with torch.inference_mode():
-            maps = model.one_look(model_input(images, self.data, device_of(model))).maps
+            maps = model.forward_once(model_input(images, self.data, device_of(model))).maps
         for number, (index, source) in enumerate(zip(indices, sources, strict=True)):
             own = prototype_map(model, maps, index)[number]
             self._known[index] = Case(

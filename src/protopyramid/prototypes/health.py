@@ -112,7 +112,7 @@ def _judge(run: Run, manifest: Manifest | None) -> list[tuple[int, float, float]
     first = {level: rows.start for level, rows in layer.slices.items()}
     names, judged = list(samples), []
     size = run.config.train.eval_batch_size
-    for seen in evidence_batches(run.model, store, batch_size=size, one_look=True):
+    for seen in evidence_batches(run.model, store, batch_size=size, tta=False):
         for row, image in enumerate(seen.images):
             mask = seen.loaded.masks[row].bool()
             if not mask.any():

@@ -79,7 +79,7 @@ def nearest_images(
     store = ImageStore(samples, run.config.data.model_copy(update={"memory_budget": 0.0}))
     best = {level: _Best(k) for level in layer.slices}
     size = run.config.train.eval_batch_size
-    for seen in evidence_batches(run.model, store, batch_size=size, one_look=True):
+    for seen in evidence_batches(run.model, store, batch_size=size, tta=False):
         for level, maps in seen.evidence.maps.items():
             best[level].take(maps.float(), torch.tensor(seen.images, device=maps.device))
         if progress is not None:

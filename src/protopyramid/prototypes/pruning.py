@@ -20,8 +20,8 @@ from protopyramid.errors import UserError
 from protopyramid.inference.batches import evidence_batches
 from protopyramid.inference.ood import validation_limits, write_limits
 from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
-from protopyramid.model.head import first_weights
-from protopyramid.model.network import PrototypeNetwork, build_model
+from protopyramid.model.build import build_model, initial_head_weights
+from protopyramid.model.network import PrototypeNetwork
 from protopyramid.prototypes.cases import layer_of
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
@@ -124,7 +124,7 @@ def _fit(model: PrototypeNetwork, run: Run, train: Sequence[Sample]) -> None:
     numbers = np.array([config.data.classes.index(sample.label) for sample in train])
     pool = training_pool(numbers, config.data, config.train.seed, 0)
     scores, _, labels = _pass(model, run, [train[place] for place in pool])
-    first = first_weights(layer.classes, len(config.data.classes), config.model.head)
+    first = initial_head_weights(layer.classes, len(config.data.classes), config.model.head)
     fitted = fit_head(scores, labels, layer.classes, first, config.head_fit)
     with torch.no_grad():
         model.head.weight.copy_(fitted.weight)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protopyramid.data.manifest import SPLITS
-from protopyramid.model.tta import looks_text
+from protopyramid.model.tta import tta_text
 from protopyramid.reports.report import (
     CARD,
     PAPER,
@@ -149,8 +149,8 @@ def _auroc_note(run: Run) -> str:
 
 def _making(run: Run, facts: Provenance) -> list[str]:
     backbone = run.config.model.backbone
-    looks = run.config.model.looks
-    seen = f"; each image at {looks_text(looks)}" if looks > 1 else ""
+    tta = run.config.model.tta
+    seen = f"; test-time augmentation with {tta_text(tta)}" if tta > 1 else ""
     return [
         f"system `{run.config.system}`, made by {_software(facts)}, seed {run.config.train.seed}",
         f"backbone {backbone.name}, width {backbone.width}, started from {_start(run, facts)}; "

@@ -64,13 +64,13 @@ def load_run(path: str | Path) -> Run:
         >>> run = pp.load_run("runs/demo")                          # doctest: +SKIP
         >>> run.explain("lesion.png").save("why.png")               # doctest: +SKIP
     """
-    from protopyramid.model.network import build_model
+    from protopyramid.model.build import build_model
 
     folder = RunFolder(path)
     if not folder.path.is_dir():
         raise UserError(f"{folder.path}: no such run folder")
     folder.check_format()
-    config = load_config(folder / layout.CONFIG)
+    config = load_config(folder / layout.CONFIG, warn=False)
     if not (folder / layout.MODEL).is_file():
         raise UserError(
             f"{folder.path}: its training has not finished (no {layout.MODEL}); "

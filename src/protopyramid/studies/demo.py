@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from protopyramid import api
-from protopyramid.config import load_config, small
+from protopyramid.config import load_config
 from protopyramid.data import phantoms
 from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
@@ -66,8 +66,8 @@ def make_phantoms(folder: Path, seed: int, bars: Bars = no_bar) -> Path:
 def train_both(manifest: Path, out: Path, seed: int) -> Run:
     """Train IAIA-BL, then FPN-IAIA-BL on its backbone; what is finished is not trained again."""
     chosen = {"train.seed": seed}
-    first = load_config("iaia-bl", {**small.DEMO_FIRST, **chosen})
-    second = load_config("fpn-iaia-bl", {**small.DEMO_SECOND, **chosen})
+    first = load_config("demo-iaia-bl", chosen)
+    second = load_config("demo", chosen)
     api.train(first, manifest, out / FIRST, resume=True)
     return api.train(second, manifest, out / SECOND, backbone_from=out / FIRST, resume=True)
 

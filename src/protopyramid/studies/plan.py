@@ -7,7 +7,7 @@ set = { "train.batch_size" = 16 }  # settings of every variant
 [[variants]]
 name = "fpn-iaia-bl"              # the folder of its runs, and its row in the tables
 preset = "fpn-iaia-bl"            # or a TOML file, relative to the study's
-on = "demo-second"                # settings of config/small.py put on top
+on = "small"                      # named settings put on top (config/overlays)
 backbone_from = "first"           # start from the backbone of another variant
 set = { "loss.contrast" = 0.0 }   # and single settings put on top of those
 
@@ -27,13 +27,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from protopyramid.config import load_config
-from protopyramid.config.loading import preset_names
+from protopyramid.config import load_config, load_overlay, preset_names
+from protopyramid.config.aliases import current_key
 from protopyramid.config.schema import Config
-from protopyramid.config.small import SETTINGS
 from protopyramid.errors import UserError
 
-AFTER_TRAINING = ("model.looks",)  # settings that change nothing in training
+OLD_OVERLAYS = {"demo-first": "demo-iaia-bl", "demo-second": "demo"}  # names of earlier versions
+AFTER_TRAINING = ("model.tta",)  # settings that change nothing in training
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
@@ -45,11 +45,12 @@ class Variant(BaseModel):
 
     name: Name = Field(description="Folder of the runs and row of the tables.")
     preset: str = Field("", description="A preset's name, or a TOML file relative to the study's.")
-    on: str = Field("", description="Named settings of config/small.py that go on top.")
+    on: str = Field("", description="Overlay, or preset whose own settings, to put on top.")
     set: dict[str, Any] = Field({}, description="Settings by dotted key that go on top of those.")
     backbone_from: str = Field("", description="The variant whose backbone it starts from.")
     run_of: str = Field(
-        "", description="The variant whose trained runs it takes; `set` is then of model.looks."
+        "",
+        description="The variant whose trained runs it takes; `set` may then change model.tta alone.",
     )
     without: list[str] = Field([], description="Labels whose rows are left out of the data.")
     group: str = Field("", description="Heading of its part of the table.")
@@ -75,7 +76,7 @@ class Variant(BaseModel):
         trained = [
             name for name in ("preset", "on", "backbone_from", "without") if getattr(self, name)
         ]
-        trained += [key for key in self.set if key not in AFTER_TRAINING]
+        trained += [key for key in self.set if current_key(key) not in AFTER_TRAINING]
         if trained:
             raise ValueError(
                 f'variant "{self.name}" takes the runs of "{self.run_of}", so {trained[0]} cannot be set'
@@ -213,17 +214,22 @@ def variant_config(study: Study, variant: Variant, seed: int, folder: Path) -> C
         taken = study.variant(variant.run_of)
         settings = {**taken.set, **variant.set}
         return variant_config(study, taken.model_copy(update={"set": settings}), seed, folder)
-    if variant.on and variant.on not in SETTINGS:
-        raise UserError(f'on: no settings "{variant.on}"; there are {", ".join(SETTINGS)}')
     settings = {
         **study.set,
-        **(SETTINGS[variant.on] if variant.on else {}),
+        **(_overlay(variant.on) if variant.on else {}),
         **variant.set,
         "train.seed": seed,
         "train.threads": study.threads,
     }
     preset = variant.preset
     return load_config(preset if preset in preset_names() else folder / preset, settings)
+
+
+def _overlay(name: str) -> dict[str, Any]:
+    try:
+        return load_overlay(OLD_OVERLAYS.get(name, name))
+    except UserError as error:
+        raise UserError(f"on: {error}") from None
 
 
 def _first_line(error: ValidationError) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from protopyramid.config.loading import parse_assignments
+from protopyramid.config import parse_assignments
 from protopyramid.errors import UserError
 from protopyramid.evaluation.comparison import (
     Comparison,

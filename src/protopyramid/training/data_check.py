@@ -71,7 +71,7 @@ def check_classes(manifest: Manifest, config: Config) -> None:
         if images[name] < most and config.projection.source == "class":
             raise UserError(
                 f"{manifest.path}: class {name} has {images[name]} training images but {most} "
-                'prototypes on a level; lower model.prototypes.counts or set projection.unique="patch"'
+                'prototypes on one level; lower model.prototypes.counts, or set projection.unique="patch"'
             )
 
 
@@ -96,6 +96,6 @@ def check_annotations(manifest: Manifest, config: Config) -> None:
     if missing:
         warnings.warn(
             f"{manifest.path}: no validation image of class {', '.join(missing)}; "
-            "the model is chosen without it",
+            "the best model is chosen without it",
             stacklevel=2,
         )

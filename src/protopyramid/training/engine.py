@@ -99,7 +99,7 @@ def is_trained(folder: RunFolder) -> bool:
 def _check_same_config(folder: RunFolder, config: Config) -> None:
     """A run continues with the configuration that it was started with, and no other."""
     path = folder / layout.CONFIG
-    if load_config(path) != config:
+    if load_config(path, warn=False) != config:
         raise UserError(
             f"{path}: the run was started with another configuration; "
             "resume with the same preset and --set, or choose another folder"

@@ -55,7 +55,7 @@ def prototype_records(
     sources = sorted({places[record["image"]] for record in records})
     boxes: dict[int, tuple[float, float, float, float]] = {}
     assert model.prototypes is not None or not records
-    for seen in evidence_batches(model, store, sources, batch_size, one_look=True):
+    for seen in evidence_batches(model, store, sources, batch_size, tta=False):
         for record in records:
             source = places[record["image"]]
             if source in seen.images:

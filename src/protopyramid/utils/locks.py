@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from protopyramid.utils.files import disk_error
 
@@ -23,18 +23,21 @@ def locked(folder: Path, busy: Callable[[], None]) -> Iterator[None]:
     to wait.
     """
     lock = FileLock(folder / LOCK)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        while True:
-            try:
-                lock.acquire(timeout=0)
-                break
-            except Timeout:
-                busy()
-                time.sleep(PAUSE)
-    except OSError as error:
-        raise disk_error(folder, error) from error
+    while not _acquired(lock, folder):
+        busy()
+        time.sleep(PAUSE)
     try:
         yield
     finally:
         lock.release()
+
+
+def _acquired(lock: BaseFileLock, folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        return False
+    except OSError as error:
+        raise disk_error(folder, error) from error
+    return True

@@ -24,7 +24,6 @@ from protopyramid.data.cropping import (
     square_around,
     to_16_bits,
 )
-from protopyramid.data.importers import writer
 from protopyramid.data.importers.base import (
     Circle,
     Crop,
@@ -510,33 +509,6 @@ def test_workers_end_when_their_parent_was_killed(source: Path) -> None:
     other = source.parent / "whole"
     write_dataset(ImportPlan(crops), source, other, "folders", Options())
     assert tree(folder) == tree(other)
-
-
-def test_a_write_that_fails_leaves_no_half_file_under_the_final_name(
-    source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk is full, or the process ends, when the bytes are there but not yet in place."""
-    path = source.parent / "table.csv"
-
-    def full(*paths: object) -> None:
-        raise OSError("no space left on the device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="no space left"):
-        writer._write(path, b"new bytes")
-    assert not path.exists()
-    path.write_bytes(b"old bytes")
-    with pytest.raises(OSError, match="no space left"):
-        writer._write(path, b"new bytes")
-    assert path.read_bytes() == b"old bytes"
-    monkeypatch.undo()
-    monkeypatch.setattr(os, "fsync", full)  # before all bytes are known to be on the disk
-    with pytest.raises(OSError, match="no space left"):
-        writer._write(path, b"new bytes")
-    assert path.read_bytes() == b"old bytes"
-    monkeypatch.undo()
-    writer._write(path, b"new bytes")
-    assert path.read_bytes() == b"new bytes"
 
 
 # --- the table of films ---------------------------------------------------------------------------
