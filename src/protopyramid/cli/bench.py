@@ -57,7 +57,7 @@ def show_rows(settings: "Settings", out: Path) -> None:
     from protopyramid.benchmarks.report import HEADER, Others, cells, notes, summary, write_rows
     from protopyramid.benchmarks.rows import ROWS, Row
     from protopyramid.cli.console import say, show_table, terminal
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     start, others = time.monotonic(), Others()
     rows: list[Row] = []

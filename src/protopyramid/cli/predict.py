@@ -29,9 +29,9 @@ def predict(
     from protopyramid import api
     from protopyramid.cli.console import say
     from protopyramid.inference.prediction import predictions_csv, write_csv
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
-    with progress_bar("predict", "images") as update:
+    with progress_bar("predict") as update:
         records = api.predict(run, images, split=split, compile=compile, progress=update)
     write_csv(out, predictions_csv(records, list(records[0]["probabilities"])))
     _warn_of_unlike(run, records)
