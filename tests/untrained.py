@@ -13,7 +13,7 @@ from protopyramid.data.manifest import Manifest, read_manifest
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.data.store import ImageStore
 from protopyramid.inference.batches import evidence_batches
-from protopyramid.model.network import build_model
+from protopyramid.model.build import build_model
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run, load_run
 from protopyramid.training.finish import finish_run, write_data_facts

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from protopyramid.cli.explain import distinct_stems
+from protopyramid.api import distinct_stems
 from protopyramid.cli.main import main
 from protopyramid.config import load_config, load_overlay
 from protopyramid.data.manifest import read_manifest
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.data.store import ImageStore
-from protopyramid.model.network import build_model
+from protopyramid.model.build import build_model
 from protopyramid.runs.folder import RunFolder
 from protopyramid.training.finish import finish_run
 

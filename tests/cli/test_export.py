@@ -100,14 +100,15 @@ def test_without_onnx_the_user_is_told_what_to_install(new_run, monkeypatch, cap
     assert not (run.folder / "export").exists()
 
 
-def test_an_export_that_differs_from_torch_is_not_written(new_run, monkeypatch, capsys):
-    from protopyramid import export
+def test_an_export_that_differs_from_torch_is_not_written(new_run, monkeypatch, capsys, tmp_path):
+    from protopyramid.export import write
 
-    run = new_run()
-    monkeypatch.setattr(export, "largest_difference", lambda *_: 2e-4)
-    assert main(["export", str(run.folder.path), "--format", "torch-export"]) == 1
+    run, out = new_run(), tmp_path / "model.pt2"
+    monkeypatch.setattr(write, "largest_difference", lambda *_: 2e-4)
+    command = ["export", str(run.folder.path), "--format", "torch-export", "--out", str(out)]
+    assert main(command) == 1
     assert "differs from torch" in capsys.readouterr().err
-    assert not (run.folder / "export").exists()
+    assert not out.exists()
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,8 @@ def test_an_export_that_differs_from_torch_is_not_written(new_run, monkeypatch, 
         (["nowhere"], "no such run folder"),
         (["RUN", "--format", "tflite"], "'--format'"),
         (["RUN", "--format", "torch-export", "--out", "RUN"], "is a folder"),
-        (["RUN", "--format", "torch-export"], "holds a pickle"),
+        (["RUN", "--format", "torch-export"], "contains a pickle"),
+        (["RUN", "--out", "model.json"], "written over the model"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(arguments, words, new_run, capsys):
@@ -125,3 +127,10 @@ def test_wrong_input_is_one_line_and_exit_2(arguments, words, new_run, capsys):
     assert main(["export", *given]) == 2
     error = capsys.readouterr().err
     assert words in error and "Traceback" not in error
+
+
+def test_a_wrong_place_is_refused_before_the_export_is_made(new_run, monkeypatch):
+    from protopyramid.export import write
+
+    monkeypatch.setattr(write, "to_torch_export", lambda *_: pytest.fail("made"))
+    assert main(["export", str(new_run().folder.path), "--format", "torch-export"]) == 2

@@ -13,7 +13,7 @@ from protopyramid.config import load_config, load_overlay
 from protopyramid.data.manifest import read_manifest
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.data.store import ImageStore
-from protopyramid.model.network import build_model
+from protopyramid.model.build import build_model
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
 from protopyramid.training.finish import finish_run, write_data_facts
@@ -92,7 +92,7 @@ def test_prune_finds_prototypes_near_other_classes(run: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--remove", "a"], "expected numbers such as 3,7"),
+        (["--remove", "a"], "expected numbers separated by commas"),
         (["--remove", "70"], "no prototype 70"),
         (["--remove", "6"], 'class "negative" would have no prototype left'),
         (["--prune", "--remove", "1"], "choose one"),

@@ -24,7 +24,6 @@ from protopyramid.data.images import (
     prepare,
     prepare_sample,
     read_image,
-    read_mask,
 )
 from protopyramid.data.manifest import Sample, read_manifest
 from protopyramid.errors import UserError
@@ -134,34 +133,6 @@ def test_a_tiny_box_still_has_a_pixel() -> None:
 def test_boxes_are_cut_at_the_image() -> None:
     assert clip_box((-5, 2, 30, 9), 8, 20) == (0, 2, 20, 8)
     assert clip_box((20, 2, 30, 9), 8, 20) is None
-
-
-@pytest.mark.parametrize("value", [1, 128, 255])
-def test_every_value_but_zero_is_inside_a_mask(tmp_path: Path, value: int) -> None:
-    inside = np.eye(6, 8, dtype=bool)
-    path = save(tmp_path / "mask.png", inside * value)
-    np.testing.assert_array_equal(read_mask(path, (6, 8)), inside)
-
-
-def test_traces_of_compression_are_not_inside_a_jpeg_mask(tmp_path: Path) -> None:
-    inside = ellipse_mask((8, 8, 40, 50), 64, 64)
-    path = tmp_path / "mask.jpg"
-    Image.fromarray(inside.astype(np.uint8) * 255).save(path, quality=80)
-    assert (read_mask(path, (64, 64)) != inside).mean() < 0.005
-
-
-def test_a_mask_of_the_same_aspect_is_resized_with_a_warning(tmp_path: Path) -> None:
-    inside = np.random.default_rng(0).random((5, 7)) > 0.5
-    path = save(tmp_path / "mask.png", inside * 255)
-    with pytest.warns(UserWarning, match="7 x 5 and was resized to its image's 21 x 15"):
-        resized = read_mask(path, (15, 21))
-    np.testing.assert_array_equal(resized, np.kron(inside, np.ones((3, 3))).astype(bool))
-
-
-def test_a_mask_of_another_aspect_is_refused(tmp_path: Path) -> None:
-    path = save(tmp_path / "mask.png", np.zeros((50, 70)))
-    with pytest.raises(UserError, match=r"mask\.png: the mask is 70 x 50 but its image 100 x 100"):
-        read_mask(path, (100, 100))
 
 
 DATA = DataConfig(image_size=32)

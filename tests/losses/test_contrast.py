@@ -192,14 +192,6 @@ def test_masks_of_any_dtype_mean_the_same(dtype):
     assert contrast_loss(maps, masks.to(dtype), own, 3).item() == expected.item()
 
 
-def test_one_pixel_of_annotation_is_enough_to_touch():
-    mask = torch.zeros(1, 16, 16)
-    mask[0, 7, 8] = 1.0
-    cells = module.touching_cells(mask, 4, 4)
-    assert cells.shape == (1, 1, 4, 4)
-    assert cells.nonzero()[:, 2:].tolist() == [[1, 2]]
-
-
 def test_only_differences_matter():
     """Unlike the fine loss: adding the same to every similarity of a prototype changes nothing."""
     maps, masks, own = problem(dtype=torch.float64)

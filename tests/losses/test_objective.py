@@ -6,10 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from protopyramid.config.schema import Config, PoolingConfig, SimilarityConfig
-from protopyramid.losses import Objective, objective
+from protopyramid.config.schema import Config
+from protopyramid.losses import build_objective, objective
 from protopyramid.model.network import Evidence
-from protopyramid.model.prototypes import PrototypeLayer
+from protopyramid.model.pooling import Pooling
+from protopyramid.model.prototypes import PrototypeLayer, classes_and_levels
+from protopyramid.model.similarity import Similarity
 
 OUTSIDE = [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]]
 INSIDE = [[0, 0, 0, 1], [0, 0, 0, 1], [1, 1, 0, 1], [0, 0, 0, 0]]
@@ -26,7 +28,7 @@ def config(classes=None, negative="negative", **loss) -> Config:
 
 def batch(counts=COUNTS, number_of_classes=4, size=6, seed=0):
     g = torch.Generator().manual_seed(seed)
-    layer = PrototypeLayer(counts, 4, SimilarityConfig(), PoolingConfig())
+    layer = PrototypeLayer(*classes_and_levels(counts), 4)
     with torch.no_grad():
         layer.vectors.copy_(torch.randn(layer.vectors.shape, generator=g))
     m = len(layer.vectors)
@@ -102,7 +104,7 @@ def naive_terms(evidence, masks, layer, labels=LABELS, annotated=ANNOTATED) -> d
 
 def test_each_term_and_the_total_equal_a_computation_by_hand():
     evidence, masks, layer = batch()
-    losses = Objective(config())(evidence, LABELS, masks, ANNOTATED, layer)
+    losses = build_objective(config())(evidence, LABELS, masks, ANNOTATED, layer)
     expected = naive_terms(evidence, masks, layer)
     assert {name: value.item() for name, value in losses.terms.items()} == pytest.approx(
         expected, rel=1e-5
@@ -122,7 +124,7 @@ def test_a_steps_own_weights_replace_the_configurations():
     evidence, masks, layer = batch()
     expected = naive_terms(evidence, masks, layer)
     overrides = {"cross_entropy": 2.0, "separation": 0.0, "fine": 0.5}
-    losses = Objective(config())(evidence, LABELS, masks, ANNOTATED, layer, overrides)
+    losses = build_objective(config())(evidence, LABELS, masks, ANNOTATED, layer, overrides)
     total = (
         2 * expected["cross_entropy"]
         + 0.8 * expected["cluster"]
@@ -149,28 +151,33 @@ def test_a_term_of_weight_zero_is_not_computed(monkeypatch):
         monkeypatch.setattr(objective, name, never)
     evidence, masks, layer = batch()
     none = config(cluster=0, separation=0, orthogonality=0, fine={"weight": 0})
-    losses = Objective(none)(evidence, LABELS, masks, ANNOTATED, layer)
+    losses = build_objective(none)(evidence, LABELS, masks, ANNOTATED, layer)
     assert set(losses.terms) == {"cross_entropy"}
     for name in ("cluster", "contrast"):
         with pytest.raises(AssertionError, match="computed"):
-            Objective(none)(evidence, LABELS, masks, ANNOTATED, layer, {name: 1.0})
+            build_objective(none)(evidence, LABELS, masks, ANNOTATED, layer, {name: 1.0})
 
 
 def test_all_weights_zero_is_a_total_of_zero():
     evidence, masks, layer = batch()
     none = dict.fromkeys(objective.TERMS, 0.0)
-    assert Objective(config())(evidence, LABELS, masks, ANNOTATED, layer, none).total.item() == 0.0
+    assert (
+        build_objective(config())(evidence, LABELS, masks, ANNOTATED, layer, none).total.item()
+        == 0.0
+    )
 
 
 @pytest.mark.parametrize("kind", ["class-pair", "grouped"])
 def test_negatives_and_unannotated_images_do_not_reach_the_fine_loss(kind):
     evidence, masks, layer = batch()
-    expected = Objective(config(fine={"kind": kind}))(evidence, LABELS, masks, ANNOTATED, layer)
+    expected = build_objective(config(fine={"kind": kind}))(
+        evidence, LABELS, masks, ANNOTATED, layer
+    )
     left_out = ~ANNOTATED | (LABELS == 3)
     for by_level in evidence.maps.values():
         by_level[left_out] = torch.nan
     masks[left_out] = 1 - masks[left_out]
-    losses = Objective(config(fine={"kind": kind}))(evidence, LABELS, masks, ANNOTATED, layer)
+    losses = build_objective(config(fine={"kind": kind}))(evidence, LABELS, masks, ANNOTATED, layer)
     assert torch.isfinite(losses.terms["fine"])
     assert losses.terms["fine"].item() == expected.terms["fine"].item()
 
@@ -178,7 +185,9 @@ def test_negatives_and_unannotated_images_do_not_reach_the_fine_loss(kind):
 def test_a_batch_without_annotations_has_a_fine_loss_of_zero_that_can_be_differentiated():
     evidence, masks, layer = batch()
     evidence.closeness.requires_grad_()
-    losses = Objective(config())(evidence, LABELS, masks, torch.zeros(6, dtype=torch.bool), layer)
+    losses = build_objective(config())(
+        evidence, LABELS, masks, torch.zeros(6, dtype=torch.bool), layer
+    )
     assert losses.terms["fine"].item() == 0.0
     losses.total.backward()
     assert torch.isfinite(evidence.closeness.grad).all()
@@ -186,14 +195,14 @@ def test_a_batch_without_annotations_has_a_fine_loss_of_zero_that_can_be_differe
 
 def test_without_prototypes_only_the_cross_entropy_is_left():
     evidence, masks, _ = batch()
-    losses = Objective(config())(evidence, LABELS, masks, ANNOTATED, None)
+    losses = build_objective(config())(evidence, LABELS, masks, ANNOTATED, None)
     assert set(losses.terms) == {"cross_entropy"}
     assert losses.total.item() == losses.terms["cross_entropy"].item()
 
 
 def test_label_smoothing_mixes_in_the_uniform_distribution():
     evidence, masks, layer = batch()
-    losses = Objective(config(label_smoothing=0.2))(evidence, LABELS, masks, ANNOTATED, layer)
+    losses = build_objective(config(label_smoothing=0.2))(evidence, LABELS, masks, ANNOTATED, layer)
     logs = evidence.logits - evidence.logits.exp().sum(1, keepdim=True).log()
     hard = -sum(logs[i, label].item() for i, label in enumerate(LABELS.tolist())) / 6
     soft = -logs.mean().item()
@@ -202,7 +211,9 @@ def test_label_smoothing_mixes_in_the_uniform_distribution():
 
 def test_grouped_fine_loss_sees_the_prototypes_of_all_levels_together():
     evidence, masks, layer = batch()
-    losses = Objective(config(fine={"kind": "grouped"}))(evidence, LABELS, masks, ANNOTATED, layer)
+    losses = build_objective(config(fine={"kind": "grouped"}))(
+        evidence, LABELS, masks, ANNOTATED, layer
+    )
     per_image = []
     for i, label in enumerate([0, 1, 2]):
         squares = [0.0, 0.0, 0.0]
@@ -221,8 +232,8 @@ def test_grouped_fine_loss_sees_the_prototypes_of_all_levels_together():
 @pytest.mark.parametrize("transpose", [False, True])
 def test_transpose_decides_which_of_spiculated_and_circumscribed_pays_inside(transpose):
     """An activation wholly inside: the table makes circumscribed-on-spiculated pay, the text the reverse."""
-    objective_ = Objective(config(fine={"transpose": transpose}))
-    layer = PrototypeLayer({0: {5: 1}, 2: {5: 1}}, 4, SimilarityConfig(), PoolingConfig())
+    objective_ = build_objective(config(fine={"transpose": transpose}))
+    layer = PrototypeLayer([0, 2], [5, 5], 4)
     masks = torch.ones(1, 8, 8)
     paid = {}
     for label in (0, 2):
@@ -248,7 +259,7 @@ def test_other_classes_work_with_no_change_of_code(classes, negative):
     counts = {number: {2: 1, 5: 1} for number in range(n)}
     evidence, masks, layer = batch(counts, n)
     labels = torch.arange(6) % n
-    losses = Objective(config(classes, negative))(
+    losses = build_objective(config(classes, negative))(
         evidence, labels, masks, torch.ones(6, dtype=torch.bool), layer
     )
     assert set(losses.terms) == set(objective.TERMS) - {"contrast"}  # ours, and off by default
@@ -260,7 +271,7 @@ def test_benign_malignant_normal_by_hand():
     classes, n = ["benign", "malignant", "normal"], 3
     evidence, masks, layer = batch({number: {2: 1, 5: 1} for number in range(n)}, n)
     labels = torch.tensor([0, 1, 2, 0, 1, 2])
-    losses = Objective(config(classes, "normal"))(
+    losses = build_objective(config(classes, "normal"))(
         evidence, labels, masks, torch.ones(6, dtype=torch.bool), layer
     )
     per_image = []
@@ -321,11 +332,11 @@ def test_contrast_is_a_term_of_the_total(margin):
     evidence, masks, layer = batch()
     masks = rectangles(masks)
     ours = config(contrast=3.0, contrast_margin=margin)
-    losses = Objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
+    losses = build_objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
     # The k of pooling is 9, and all 6 cells of the coarse level.
     expected = naive_contrast(evidence, masks, layer, k=9, margin=margin)
     assert losses.terms["contrast"].item() == pytest.approx(expected, rel=1e-5)
-    without = Objective(config())(evidence, LABELS, masks, ANNOTATED, layer)
+    without = build_objective(config())(evidence, LABELS, masks, ANNOTATED, layer)
     assert losses.total.item() == pytest.approx(without.total.item() + 3.0 * expected, rel=1e-5)
     assert set(losses.terms) == set(objective.TERMS)
 
@@ -333,9 +344,9 @@ def test_contrast_is_a_term_of_the_total(margin):
 def test_contrast_takes_the_patches_that_pooling_takes():
     evidence, masks, layer = batch()
     masks = rectangles(masks)
-    for pooling, k in ((PoolingConfig(k=2), 2), (PoolingConfig(kind="max"), 1)):
+    for pooling, k in ((Pooling(k=2), 2), (Pooling("max"), 1)):
         layer.pooling = pooling
-        losses = Objective(config(contrast=1.0))(evidence, LABELS, masks, ANNOTATED, layer)
+        losses = build_objective(config(contrast=1.0))(evidence, LABELS, masks, ANNOTATED, layer)
         expected = naive_contrast(evidence, masks, layer, k, 0.5)
         assert losses.terms["contrast"].item() == pytest.approx(expected, rel=1e-5)
 
@@ -343,16 +354,18 @@ def test_contrast_takes_the_patches_that_pooling_takes():
 def test_a_step_may_switch_contrast_on_and_off():
     evidence, masks, layer = batch()
     arguments = (evidence, LABELS, rectangles(masks), ANNOTATED, layer)
-    on = Objective(config(contrast=1.0))(*arguments)
-    assert "contrast" not in Objective(config(contrast=1.0))(*arguments, {"contrast": 0.0}).terms
-    switched = Objective(config())(*arguments, {"contrast": 1.0})
+    on = build_objective(config(contrast=1.0))(*arguments)
+    assert (
+        "contrast" not in build_objective(config(contrast=1.0))(*arguments, {"contrast": 0.0}).terms
+    )
+    switched = build_objective(config())(*arguments, {"contrast": 1.0})
     assert switched.total.item() == on.total.item()
 
 
 def test_negatives_and_unannotated_images_do_not_reach_the_contrast_loss():
     evidence, masks, layer = batch()
     masks = rectangles(masks)
-    ours = Objective(config(contrast=1.0, fine={"weight": 0}))
+    ours = build_objective(config(contrast=1.0, fine={"weight": 0}))
     expected = ours(evidence, LABELS, masks, ANNOTATED, layer).terms["contrast"].item()
     left_out = ~ANNOTATED | (LABELS == 3)
     for by_level in evidence.maps.values():
@@ -365,7 +378,7 @@ def test_a_batch_without_annotations_has_a_contrast_of_zero_that_can_be_differen
     evidence, masks, layer = batch()
     evidence.closeness.requires_grad_()
     nothing = torch.zeros(6, dtype=torch.bool)
-    losses = Objective(config(contrast=1.0))(evidence, LABELS, masks, nothing, layer)
+    losses = build_objective(config(contrast=1.0))(evidence, LABELS, masks, nothing, layer)
     assert losses.terms["contrast"].item() == 0.0
     losses.total.backward()
     assert torch.isfinite(evidence.closeness.grad).all()
@@ -374,7 +387,7 @@ def test_a_batch_without_annotations_has_a_contrast_of_zero_that_can_be_differen
 def test_the_fine_loss_may_be_of_shares():
     evidence, masks, layer = batch()
     ours = config(fine={"share": True, "combine": "disjoint"})
-    losses = Objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
+    losses = build_objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
     per_image = []
     for i, label in enumerate([0, 1, 2]):
         total = 0.0
@@ -393,7 +406,7 @@ def test_the_fine_loss_may_be_of_shares():
 
 def test_cluster_may_be_over_the_mean():
     evidence, masks, layer = batch()
-    losses = Objective(config(cluster_over="mean"))(evidence, LABELS, masks, ANNOTATED, layer)
+    losses = build_objective(config(cluster_over="mean"))(evidence, LABELS, masks, ANNOTATED, layer)
     expected = 0.0
     for i, label in enumerate(LABELS.tolist()):
         by_level = []
@@ -408,15 +421,14 @@ def test_cluster_may_be_over_the_mean():
 @pytest.mark.parametrize("similarity", ["cosine", "log-l2"])
 def test_ours_work_on_similarities_of_both_kinds(similarity):
     """Contrast and share act on similarity maps, whatever distance they come from."""
-    chosen = SimilarityConfig.model_validate({"kind": similarity})
-    layer = PrototypeLayer(COUNTS, 4, chosen, PoolingConfig(k=2))
+    layer = PrototypeLayer(*classes_and_levels(COUNTS), 4, Similarity(similarity), Pooling(k=2))
     torch.manual_seed(0)
     z = {level: torch.randn(6, 4, *cells, requires_grad=True) for level, cells in CELLS.items()}
     scores, closeness, maps = layer(z)
     evidence = Evidence(scores[:, :4], scores, maps, closeness)
     masks = rectangles(torch.zeros(6, 16, 12))
     ours = config(contrast=1.0, contrast_margin=2.0, fine={"share": True})
-    losses = Objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
+    losses = build_objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
     expected = naive_contrast(evidence, masks, layer, k=2, margin=2.0)
     assert losses.terms["contrast"].item() == pytest.approx(expected, rel=1e-5)
     # At most the largest pixel weight, 2, for each of the 8 prototypes.
@@ -437,6 +449,15 @@ def test_the_objective_passes_gradcheck():
 
     def total(logits, closeness, fine_maps, coarse_maps):
         given = Evidence(logits, closeness, {2: fine_maps, 5: coarse_maps}, closeness)
-        return Objective(config())(given, LABELS, masks, ANNOTATED, layer, ones).total
+        return build_objective(config())(given, LABELS, masks, ANNOTATED, layer, ones).total
 
     assert torch.autograd.gradcheck(total, inputs, fast_mode=True)
+
+
+def test_an_objective_needs_a_weight_for_every_term():
+    weights = dict.fromkeys(objective.TERMS, 1.0)
+    tables = (torch.ones(2, 2), torch.ones(2, 2))
+    objective.Objective(weights, *tables)
+    for wrong in ({"cluster": 1.0}, {**weights, "clutser": 1.0}):
+        with pytest.raises(ValueError, match="expected a weight for each of"):
+            objective.Objective(wrong, *tables)

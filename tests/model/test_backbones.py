@@ -8,9 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from protopyramid.config.schema import BackboneConfig
+from protopyramid.config.schema import SIZE_MULTIPLE, BackboneConfig
 from protopyramid.errors import UserError
-from protopyramid.model.backbones import IMAGE, VGG16, TimmBackbone, build_backbone
+from protopyramid.model.backbones import IMAGE, VGG16, TimmBackbone
+from protopyramid.model.build import build_backbone
+from protopyramid.model.weights import load_backbone_weights, start_backbone
 
 # torchvision's vgg16.features: where its convolutions are, without and with batch norm.
 CONVOLUTIONS = (0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28)
@@ -191,10 +193,11 @@ def test_only_known_names_build():
 
 
 class StandIn(nn.Module):
-    """What timm returns for features_only=True."""
+    """What timm returns for features_only=True: (B, channels, H, W), or (B, H, W, channels) as Swin."""
 
-    def __init__(self, levels: int) -> None:
+    def __init__(self, levels: int, output_fmt: str = "NCHW") -> None:
         super().__init__()
+        self.output_fmt = output_fmt
         self.stages = nn.ModuleList(
             nn.Conv2d(3 if n == 0 else 4 * n, 4 * (n + 1), 2, stride=2) for n in range(levels)
         )
@@ -207,7 +210,7 @@ class StandIn(nn.Module):
         maps = []
         for stage in self.stages:
             x = stage(x)
-            maps.append(x)
+            maps.append(x.permute(0, 2, 3, 1) if self.output_fmt == "NHWC" else x)
         return maps
 
 
@@ -216,9 +219,9 @@ def timm(monkeypatch):
     def create_model(name, pretrained=True, features_only=False):
         assert not pretrained, "building must download nothing"
         assert features_only
-        if name not in ("five", "three"):
-            raise RuntimeError(f"Unknown model ({name})")
-        return StandIn({"five": 5, "three": 3}[name])
+        if name not in ("five", "three", "last"):
+            raise RuntimeError(f"Unknown model ({name})\nand a second line")
+        return StandIn(3 if name == "three" else 5, "NHWC" if name == "last" else "NCHW")
 
     module = types.ModuleType("timm")
     module.create_model = create_model
@@ -254,11 +257,85 @@ def test_an_unknown_timm_network_is_refused(timm):
 
 
 def test_a_timm_network_with_too_few_levels_is_refused(timm):
-    with pytest.raises(UserError, match=r'"three" has 3 feature levels, expected at least 4'):
+    with pytest.raises(UserError, match=r'"timm:three" has 3 feature levels, expected at least 4'):
         TimmBackbone("three")
+
+
+def test_maps_with_their_channels_at_the_end_are_turned(timm):
+    backbone = TimmBackbone("last")
+    images = torch.randn(2, 3, 64, 32)
+    maps = backbone(images)
+    for level, stage in zip((2, 3, 4, 5), backbone.features(images)[1:], strict=True):
+        assert maps[level].shape[1] == backbone.channels[level]
+        assert torch.equal(maps[level].permute(0, 2, 3, 1), stage)
+
+
+def test_a_name_on_a_model_hub_is_refused_because_its_settings_would_be_downloaded(timm):
+    with pytest.raises(UserError, match=r'model\.backbone\.name: "timm:hf_hub:a/b".*timm:resnet18'):
+        TimmBackbone("hf_hub:a/b")
+
+
+def test_weights_of_a_timm_network_load_from_a_file(timm, tmp_path):
+    """As timm saves them: without our prefix, with dots where its feature networks have underscores."""
+    backbone, other = TimmBackbone("five"), TimmBackbone("five")
+    backbone.features.stem_0 = nn.Conv2d(1, 1, 1)
+    other.features.stem_0 = nn.Conv2d(1, 1, 1)
+    saved = {
+        name.removeprefix("features.").replace("stem_0", "stem.0"): x
+        for name, x in other.state_dict().items()
+    }
+    torch.save({**saved, "fc.weight": torch.zeros(2)}, tmp_path / "w.pth")
+    report = load_backbone_weights(backbone, tmp_path / "w.pth")
+    assert report.ignored == ("fc.weight",)
+    for name, x in other.state_dict().items():
+        assert torch.equal(backbone.state_dict()[name], x)
+
+
+def test_imagenet_weights_are_not_vgg16s_for_another_network(timm, monkeypatch):
+    monkeypatch.setattr(
+        "protopyramid.model.weights.fetch_published", lambda *a: pytest.fail("fetched")
+    )
+    with pytest.raises(UserError, match=r'weights "imagenet" is for the full VGG-16'):
+        start_backbone(TimmBackbone("five"), "imagenet")
 
 
 def test_without_timm_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(UserError, match=r"timm:resnet50.*install protopyramid\[backbones\]"):
         build_backbone(BackboneConfig(name="timm:resnet50"))
+
+
+# The real timm imports torchvision, whose wheel for another build of torch fails at import: it registers
+# fake kernels for operators that its library did not load. Here the same call fails for the same reason.
+BROKEN_TORCHVISION = """
+import torch
+
+@torch.library.register_fake("torchvision::nms")
+def meta_nms(dets, scores, iou_threshold):
+    return dets
+"""
+
+
+@pytest.fixture
+def broken_timm(tmp_path, monkeypatch):
+    for name, content in (("timm", "import torchvision\n"), ("torchvision", BROKEN_TORCHVISION)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("timm", "torchvision"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_a_timm_that_cannot_be_imported_is_one_line_with_a_remedy(broken_timm):
+    for _ in range(2):  # a second attempt meets what the first one left behind
+        with pytest.raises(UserError) as caught:
+            build_backbone(BackboneConfig(name="timm:resnet18"))
+        message = str(caught.value)
+        assert "\n" not in message
+        assert 'model.backbone.name "timm:resnet18"' in message
+        assert "operator torchvision::nms does not exist" in message
+        assert f"torchvision build that matches torch {torch.__version__}" in message
+
+
+def test_sizes_are_multiples_of_the_stride_of_level_4(timm, small):
+    assert small.size_multiple == TimmBackbone("five").size_multiple == SIZE_MULTIPLE == 16

@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from protopyramid.config.schema import NeckConfig
-from protopyramid.model.necks import AddOn, NoNeck, Pyramid, build_neck
+from protopyramid.model.build import build_neck
+from protopyramid.model.necks import AddOn, NoNeck, Pyramid
 
 CHANNELS = {2: 3, 3: 4, 4: 5, 5: 6}
 
@@ -230,10 +231,10 @@ def test_the_default_has_the_names_of_the_pyramid_without_batch_norm():
     """Runs that were saved before there was the choice still load."""
     levels = {f"lateral.{level}" for level in (2, 3, 4, 5)} | {f"smooth.{n}" for n in (2, 3, 4)}
     names = {f"{layer}.{part}" for layer in levels for part in ("weight", "bias")}
-    assert set(build_neck(NeckConfig(dim=4), CHANNELS, [2, 5]).state_dict()) == names
-    edge = build_neck(NeckConfig(dim=4, padding="replicate"), CHANNELS, [2, 5])
+    assert set(build_neck(NeckConfig(dim=4), CHANNELS, finest=2).state_dict()) == names
+    edge = build_neck(NeckConfig(dim=4, padding="replicate"), CHANNELS, finest=2)
     assert set(edge.state_dict()) == names
-    normed = build_neck(NeckConfig(dim=4, batch_norm=True), CHANNELS, [2, 5])
+    normed = build_neck(NeckConfig(dim=4, batch_norm=True), CHANNELS, finest=2)
     more = set(normed.state_dict()) - names
     assert {name.rpartition(".")[0] for name in more} == {f"norm.{n}" for n in (2, 3, 4, 5)}
     assert {name.rpartition(".")[2] for name in more} == {
@@ -248,7 +249,7 @@ def test_what_is_ours_does_not_change_what_is_drawn():
     states = []
     for options in ({}, {"padding": "replicate"}, {"batch_norm": True}):
         torch.manual_seed(3)
-        states.append(build_neck(NeckConfig(dim=4, **options), CHANNELS, [2]).state_dict())
+        states.append(build_neck(NeckConfig(dim=4, **options), CHANNELS, finest=2).state_dict())
     for state in states[1:]:
         assert all(torch.equal(state[name], x) for name, x in states[0].items())
 
@@ -282,9 +283,9 @@ def test_no_neck_passes_level_5_on():
     ("kind", "expected"), [("pyramid", Pyramid), ("add-on", AddOn), ("none", NoNeck)]
 )
 def test_build_neck_follows_the_configuration(kind, expected):
-    assert isinstance(build_neck(NeckConfig(kind=kind, dim=4), CHANNELS, [5]), expected)
+    assert isinstance(build_neck(NeckConfig(kind=kind, dim=4), CHANNELS, finest=5), expected)
 
 
 def test_the_finest_level_with_prototypes_decides_how_far_the_pyramid_goes():
-    neck = build_neck(NeckConfig(dim=4), CHANNELS, [3, 5])
+    neck = build_neck(NeckConfig(dim=4), CHANNELS, finest=3)
     assert neck.inputs == (3, 4, 5)

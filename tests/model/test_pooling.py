@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from protopyramid.config.schema import pool_size
 from protopyramid.model import pooling
-from protopyramid.model.pooling import pool, top_mean
+from protopyramid.model.pooling import Pooling, pool, pool_size, top_mean
 
 MAPS = torch.rand(2, 3, 5, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
@@ -72,3 +71,9 @@ def test_an_unknown_pooling_is_refused():
 )
 def test_k_is_a_number_a_fraction_or_a_table_by_level(k, level, cells, expected):
     assert pool_size(k, level, cells) == expected
+
+
+def test_maximum_pools_one_patch_whatever_k():
+    assert [Pooling(kind, 7).patches(5, 30) for kind in ("focal", "topk", "max")] == [7, 7, 1]
+    with pytest.raises(ValueError, match='got "median"'):
+        Pooling("median")

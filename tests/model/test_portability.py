@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from protopyramid.config.schema import Config
-from protopyramid.losses import Objective
+from protopyramid.losses import build_objective
 from protopyramid.model import build_model
 
 FPN = {"backbone": {"width": 0.0625}, "neck": {"dim": 8}}
@@ -67,7 +67,9 @@ def test_losses_and_gradients_do_not_depend_on_the_memory_order(model):
     for order in (torch.contiguous_format, torch.channels_last):
         network.zero_grad()
         evidence = network.to(memory_format=order)(images.contiguous(memory_format=order))
-        Objective(config)(evidence, labels, masks, annotated, network.prototypes).total.backward()
+        build_objective(config)(
+            evidence, labels, masks, annotated, network.prototypes
+        ).total.backward()
         gradients.append({name: p.grad.clone() for name, p in network.named_parameters()})
     for name, gradient in gradients[0].items():
         torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-3, atol=1e-4, msg=name)
@@ -111,8 +113,8 @@ def test_cuda_gives_the_numbers_of_the_cpu(model):
     masks[:, 10:30, 8:20] = 1.0
     labels, annotated = torch.tensor([0, 2]), torch.ones(2, dtype=torch.bool)
     on_cpu = network(images)
-    total = Objective(config)(on_cpu, labels, masks, annotated, network.prototypes).total
-    network, objective = network.cuda(), Objective(config).cuda()
+    total = build_objective(config)(on_cpu, labels, masks, annotated, network.prototypes).total
+    network, objective = network.cuda(), build_objective(config).cuda()
     on_gpu = network(images.cuda())
     assert_same(
         on_gpu._replace(maps={k: v.cpu() for k, v in on_gpu.maps.items()}),

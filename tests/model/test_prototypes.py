@@ -7,20 +7,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protopyramid.config.schema import PoolingConfig, SimilarityConfig
-from protopyramid.model.prototypes import PrototypeLayer
+from protopyramid.model.pooling import Pooling
+from protopyramid.model.prototypes import PrototypeLayer, classes_and_levels
+from protopyramid.model.similarity import Similarity
 
 DIM = 4
 SIZES = {2: (6, 5), 3: (4, 3), 4: (2, 3), 5: (2, 2)}
 SYSTEMS = [
-    (SimilarityConfig(), PoolingConfig(k=5)),
-    (SimilarityConfig(relu=True), PoolingConfig(k=0.3)),
-    (SimilarityConfig(), PoolingConfig(kind="topk", k={2: 7, 5: 2})),
-    (SimilarityConfig(), PoolingConfig(kind="max")),
-    (SimilarityConfig(), PoolingConfig(kind="average")),
-    (SimilarityConfig(kind="log-l2"), PoolingConfig(kind="topk", k=3)),
-    (SimilarityConfig(kind="log-l2", squared=True), PoolingConfig(kind="max")),
-    (SimilarityConfig(kind="log-l2"), PoolingConfig(kind="focal", k=3)),
+    (Similarity(), Pooling(k=5)),
+    (Similarity(relu=True), Pooling(k=0.3)),
+    (Similarity(), Pooling(kind="topk", k={2: 7, 5: 2})),
+    (Similarity(), Pooling(kind="max")),
+    (Similarity(), Pooling(kind="average")),
+    (Similarity(kind="log-l2"), Pooling(kind="topk", k=3)),
+    (Similarity(kind="log-l2", squared=True), Pooling(kind="max")),
+    (Similarity(kind="log-l2"), Pooling(kind="focal", k=3)),
 ]
 
 
@@ -64,7 +65,9 @@ def by_hand(z, vector, level, similarity, pooling):
 
 @pytest.mark.parametrize(("similarity", "pooling"), SYSTEMS)
 def test_maps_scores_and_closeness_equal_a_loop(similarity, pooling):
-    layer = PrototypeLayer({0: {2: 2, 5: 1}, 1: {3: 1, 4: 2}}, DIM, similarity, pooling)
+    layer = PrototypeLayer(
+        *classes_and_levels({0: {2: 2, 5: 1}, 1: {3: 1, 4: 2}}), DIM, similarity, pooling
+    )
     z = pyramid()
     scores, closeness, maps = layer(z)
     placed = dict.fromkeys(maps, 0)
@@ -82,7 +85,7 @@ def test_maps_scores_and_closeness_equal_a_loop(similarity, pooling):
 
 @pytest.mark.parametrize(("similarity", "pooling"), SYSTEMS)
 def test_similarity_map_alone_is_the_same_map(similarity, pooling):
-    layer = PrototypeLayer({0: {3: 2}}, DIM, similarity, pooling)
+    layer = PrototypeLayer(*classes_and_levels({0: {3: 2}}), DIM, similarity, pooling)
     z = pyramid()
     assert torch.equal(layer.similarity_map(z[3], layer.vectors), layer(z)[2][3])
 
@@ -97,7 +100,7 @@ def test_similarity_map_alone_is_the_same_map(similarity, pooling):
     ],
 )
 def test_any_count_per_class_and_level(counts):
-    layer = PrototypeLayer(counts, DIM, SimilarityConfig(), PoolingConfig())
+    layer = PrototypeLayer(*classes_and_levels(counts), DIM)
     expected = [
         (level, number)
         for level in (2, 3, 4, 5)
@@ -124,7 +127,7 @@ def test_any_count_per_class_and_level(counts):
     ).filter(lambda c: any(n for by_level in c.values() for n in by_level.values()))
 )
 def test_columns_of_the_scores_belong_to_the_maps_of_their_level(counts):
-    layer = PrototypeLayer(counts, DIM, SimilarityConfig(), PoolingConfig(kind="max"))
+    layer = PrototypeLayer(*classes_and_levels(counts), DIM, Similarity(), Pooling(kind="max"))
     scores, _, maps = layer(pyramid())
     joined = torch.cat([maps[level].amax((2, 3)) for level in sorted(maps)], dim=1)
     assert torch.equal(scores, joined)
@@ -132,13 +135,13 @@ def test_columns_of_the_scores_belong_to_the_maps_of_their_level(counts):
 
 
 def test_class_and_level_travel_with_the_weights():
-    layer = PrototypeLayer({0: {2: 1}, 1: {5: 1}}, DIM, SimilarityConfig(), PoolingConfig())
+    layer = PrototypeLayer(*classes_and_levels({0: {2: 1}, 1: {5: 1}}), DIM)
     assert set(layer.state_dict()) == {"vectors", "classes", "levels"}
     assert layer.classes.dtype == layer.levels.dtype == torch.long
 
 
 def test_vectors_are_stored_unnormalised_and_their_length_does_not_matter_to_cosine():
-    layer = PrototypeLayer({0: {2: 2}, 1: {5: 1}}, DIM, SimilarityConfig(), PoolingConfig())
+    layer = PrototypeLayer(*classes_and_levels({0: {2: 2}, 1: {5: 1}}), DIM)
     z = pyramid()
     before = layer(z)[0]
     with torch.no_grad():
@@ -148,10 +151,25 @@ def test_vectors_are_stored_unnormalised_and_their_length_does_not_matter_to_cos
 
 
 def test_a_level_influences_only_its_own_prototypes():
-    layer = PrototypeLayer({0: {2: 1, 5: 1}}, DIM, SimilarityConfig(), PoolingConfig(kind="max"))
+    layer = PrototypeLayer(
+        *classes_and_levels({0: {2: 1, 5: 1}}), DIM, Similarity(), Pooling(kind="max")
+    )
     z = pyramid()
     before = layer(z)[0]
     z[5] = -z[5]
     after = layer(z)[0]
     assert torch.equal(before[:, 0], after[:, 0])
     assert not torch.equal(before[:, 1], after[:, 1])
+
+
+@pytest.mark.parametrize(("classes", "levels"), [([0, 1], [5, 2]), ([0], [2, 2]), ([0, 1], [2])])
+def test_prototypes_out_of_order_or_without_a_level_are_refused(classes, levels):
+    with pytest.raises(
+        ValueError, match="a class and a level for each prototype, in order of level"
+    ):
+        PrototypeLayer(classes, levels, DIM)
+
+
+def test_an_unknown_similarity_is_refused():
+    with pytest.raises(ValueError, match='expected similarity "cosine" or "log-l2", got "dot"'):
+        Similarity("dot")

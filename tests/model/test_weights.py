@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from protopyramid.errors import UserError
 from protopyramid.model.backbones import VGG16
 from protopyramid.model.weights import (
+    VGG16_IMAGENET,
     Published,
     fetch_published,
     load_backbone_weights,
@@ -123,9 +124,9 @@ def test_a_tensor_of_another_shape_is_named_with_both_shapes(tmp_path, source, b
         load_backbone_weights(backbone, write(tmp_path / "w.pth", source))
 
 
-def test_a_tensor_without_a_place_is_named(tmp_path, source, backbone, unchanged):
+def test_an_unexpected_tensor_is_named(tmp_path, source, backbone, unchanged):
     source["features.99.weight"] = torch.zeros(3)
-    with pytest.raises(UserError, match=r"features\.99\.weight has no place"):
+    with pytest.raises(UserError, match=r"features\.99\.weight is not expected"):
         load_backbone_weights(backbone, write(tmp_path / "w.pth", source))
 
 
@@ -164,7 +165,7 @@ def test_a_pickled_object_is_refused_and_not_executed(tmp_path, backbone, unchan
         path.write_bytes(pickle.dumps(content, protocol=2))
     else:
         writer(content, path)
-    with pytest.raises(UserError, match=r"w\.pth.*(refused|cannot be read)") as caught:
+    with pytest.raises(UserError, match=r"w\.pth.*(not loaded|not a readable file)") as caught:
         load_backbone_weights(backbone, path)
     assert not sprung.exists()
     assert "\n" not in str(caught.value)
@@ -245,7 +246,7 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path, published):
 def test_a_failed_download_says_so_and_leaves_nothing(tmp_path):
     cache = tmp_path / "cache"
     gone = Published((tmp_path / "gone.pth").as_uri(), "00")
-    with pytest.raises(UserError, match=r"cannot be downloaded.*model\.backbone\.weights"):
+    with pytest.raises(UserError, match=r"download failed.*model\.backbone\.weights"):
         fetch_published(gone, cache)
     assert list(cache.iterdir()) == []
 
@@ -259,13 +260,38 @@ def test_start_backbone_takes_nothing_or_a_file(tmp_path, source, backbone):
     assert same(backbone, source)
 
 
-def test_start_backbone_takes_imagenet_from_the_published_file(
-    monkeypatch, tmp_path, source, backbone
+def test_start_backbone_takes_imagenet_from_the_backbones_published_file(
+    monkeypatch, tmp_path, source, backbone, published
 ):
-    path = write(tmp_path / "w.pth", source)
-    monkeypatch.setattr("protopyramid.model.weights.fetch_published", lambda: path)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    backbone.imagenet = published
     start_backbone(backbone, "imagenet")
     assert same(backbone, source)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, VGG16_IMAGENET),
+        ({"padding": "replicate"}, VGG16_IMAGENET),
+        ({"width": 0.0625}, None),
+        ({"batch_norm": True}, None),
+    ],
+)
+def test_only_the_full_vgg16_without_batch_norm_has_imagenet_weights(options, expected):
+    assert VGG16(**options).imagenet == expected
+
+
+def test_a_backbone_without_imagenet_weights_refuses_them_and_downloads_nothing(
+    monkeypatch, backbone, unchanged
+):
+    def never(*arguments):
+        raise AssertionError("downloaded")
+
+    monkeypatch.setattr("protopyramid.model.weights.fetch_published", never)
+    message = r'model\.backbone\.weights "imagenet".*VGG-16.*\.safetensors or \.pth'
+    with pytest.raises(UserError, match=message):
+        start_backbone(backbone, "imagenet")
 
 
 @pytest.mark.skipif(not IMAGENET.is_file(), reason="the ImageNet weights are not at hand")

@@ -31,7 +31,7 @@ from protopyramid.benchmarks.settings import (
 from protopyramid.benchmarks.timing import Work, medians_in_turns
 from protopyramid.config.schema import Config
 from protopyramid.model.backbones import LEVELS
-from protopyramid.model.head import first_weights
+from protopyramid.model.build import initial_head_weights
 from protopyramid.training.head_fit import fit_head
 
 PER_CLASS = 10  # prototypes of a class in ProtoPNet's CUB model: 200 classes, 2,000 prototypes
@@ -231,7 +231,7 @@ def _head_fit(growth: Growth, images: int, m: int, classes: int) -> Work:
     config = growth.settings.config()
     owners, labels = torch.arange(m) % classes, torch.arange(images) % classes
     scores: Tensor = random_scores(labels, owners)
-    first = first_weights(owners, classes, config.model.head)
+    first = initial_head_weights(owners, classes, config.model.head)
     return lambda: fit_head(scores, labels, owners, first, config.head_fit)
 
 

@@ -45,18 +45,19 @@ from protopyramid.benchmarks.timing import Pair, in_turns
 from protopyramid.config.schema import Config
 from protopyramid.data.images import normalise
 from protopyramid.errors import UserError
-from protopyramid.export import EvidenceModule, to_onnx
+from protopyramid.export.formats import EvidenceModule, to_onnx
 from protopyramid.inference.batches import compile_network
+from protopyramid.losses.build import build_objective
 from protopyramid.losses.fine import MaskStencils, fine_annotation
-from protopyramid.losses.objective import Objective
 from protopyramid.model.backbones import IMAGE, VGG16
-from protopyramid.model.head import first_weights
+from protopyramid.model.build import initial_head_weights
 from protopyramid.model.necks import COARSEST
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.training.feature_cache import CacheLayout, FeatureCache
 from protopyramid.training.features import FeatureBatch
 from protopyramid.training.head_fit import fit_head
+from protopyramid.training.patches import PyramidBatch
 from protopyramid.training.projection import CandidateCollector, project
 
 PUBLISHED_HEAD_EPOCHS = 10
@@ -257,7 +258,7 @@ def head_row(settings: Settings) -> Iterator[Row]:
     images = random_images(settings.batch, config.data.image_size)
     classes, labels = prototypes.classes, labels_of(count, config)
     scores = random_scores(labels, classes)
-    first = first_weights(classes, len(config.data.classes), config.model.head)
+    first = initial_head_weights(classes, len(config.data.classes), config.model.head)
     with torch.inference_mode():
         pair = in_turns(
             lambda: fit_head(scores, labels, classes, first, config.head_fit),
@@ -385,7 +386,8 @@ class _Search:
 
     def update(self, z: dict[int, Tensor], images: Tensor, labels: Tensor) -> None:
         masks = self.masks.expand(len(images), -1, -1)
-        self.collector.update(z, images, labels, masks, torch.zeros(len(images), dtype=torch.bool))
+        free = torch.zeros(len(images), dtype=torch.bool)
+        self.collector.update(PyramidBatch(z, images, labels, masks, free))
 
     def finish(self) -> None:
         project(self.prototypes, self.collector.result(), self.config.projection)
@@ -407,7 +409,7 @@ class FineProblem:
         """Random maps of a configuration whose levels all have the same classes, `count` lesions."""
         torch.manual_seed(0)
         model = fresh_model(config)
-        prototypes, objective = _prototypes(model), Objective(config)
+        prototypes, objective = _prototypes(model), build_objective(config)
         size = config.data.image_size
         rows = next(iter(prototypes.slices.values()))
         maps = {}

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from protopyramid.config import load_config
 from protopyramid.config.schema import Config, TrainPhaseConfig, unrolled
-from protopyramid.losses.objective import Objective
+from protopyramid.losses.build import build_objective
 from protopyramid.model.backbones import IMAGE
-from protopyramid.model.network import PrototypeNetwork, build_model
+from protopyramid.model.build import build_model
+from protopyramid.model.network import PrototypeNetwork
 from protopyramid.training.features import FeatureBatch
 from protopyramid.training.parts import make_optimiser, set_learning, set_modes
 
@@ -110,7 +111,7 @@ class TrainingStep:
     """One step of the optimiser as the trainer takes it: forward, all losses, backward, update."""
 
     def __init__(self, config: Config, model: PrototypeNetwork, step: TrainPhaseConfig) -> None:
-        self.model, self.objective, self.step = model, Objective(config), step
+        self.model, self.objective, self.step = model, build_objective(config), step
         self.optimiser = make_optimiser(set_learning(model, step.learns), step)
         set_modes(model, step.learns)
 

@@ -1,4 +1,4 @@
-"""`protopyramid bench`: measured speed, as ratios to what cannot be avoided."""
+"""`protopyramid bench`: speed, measured as ratios to the unavoidable work."""
 
 import time
 import warnings
@@ -12,39 +12,37 @@ if TYPE_CHECKING:
     from protopyramid.benchmarks.growth import Growth
     from protopyramid.benchmarks.settings import Settings
 
-MOST_OTHERS = (
-    0.05  # share of the machine; threads that wait for each other lose much more than that
-)
+# Share of the machine that other programs may use; threads that wait for each other lose much more.
+MAX_OTHERS = 0.05
 
 
 def bench(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Less of everything: under three minutes.")
+        bool, typer.Option("--quick", help="Measure less of everything, in under three minutes.")
     ] = False,
     growth: Annotated[
         bool,
-        typer.Option("--growth", help="Instead: how cost grows with prototypes, classes, sizes."),
+        typer.Option(
+            "--growth", help="Measure instead how cost grows with prototypes, classes and sizes."
+        ),
     ] = False,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for the figures as JSON, and plots.")
+        Path, typer.Option(metavar="DIR", help="Folder for the results (JSON) and plots.")
     ] = Path("results/bench"),
-    threads: Annotated[
-        int, typer.Option(min=0, help="Threads of torch; 0 takes one for each core.")
-    ] = 0,
+    threads: Annotated[int, typer.Option(min=0, help="Torch threads (0 = one per CPU core).")] = 0,
 ) -> None:
-    """Measure the speed of the default model: each row beside its limit, its target and a verdict.
+    """Measure the speed of the default model: each row with its limit, target and verdict.
 
-    Noise of the size of real images; no data is read. Both sides of a ratio run in turns.
+    The inputs are noise of the size of real images; no data is read. Both sides of a ratio alternate.
     """
     import torch
 
     from protopyramid.benchmarks.growth import FULL_GROWTH, QUICK_GROWTH
     from protopyramid.benchmarks.settings import FULL, QUICK
-    from protopyramid.errors import UserError
     from protopyramid.utils.allocator import keep_freed_memory
+    from protopyramid.utils.files import check_output_folder
 
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: is a file; give a folder to write to")
+    check_output_folder(out)
     if threads:
         torch.set_num_threads(threads)
     keep_freed_memory()  # as in training; both sides of a ratio have it
@@ -58,23 +56,19 @@ def show_rows(settings: "Settings", out: Path) -> None:
     """Measure the table, print it and write it to `bench.json`."""
     from protopyramid.benchmarks.report import HEADER, Others, cells, notes, summary, write_rows
     from protopyramid.benchmarks.rows import ROWS, Row
-    from protopyramid.cli.console import progress, say
-    from protopyramid.cli.evaluate import new_table, terminal
+    from protopyramid.cli.console import say, show_table, terminal
+    from protopyramid.utils.progress_bar import progress_bar
 
     start, others = time.monotonic(), Others()
     rows: list[Row] = []
-    with progress("bench") as update:
+    with progress_bar("bench", "rows") as update:
         for number, measure in enumerate(ROWS):
             update(number, len(ROWS))
             rows += measure(settings)
         update(len(ROWS), len(ROWS))
-    table = new_table(*HEADER)
-    for row in rows:
-        table.add_row(*cells(row))
-    console = terminal()
-    console.print(table)
+    show_table(HEADER, [cells(row) for row in rows])
     for line in notes(rows):
-        console.print(line)
+        terminal().print(line)
     took = time.monotonic() - start
     say(f"{summary(rows)}; took {took:.0f} s")
     share = others.share
@@ -86,8 +80,7 @@ def show_growth(growth: "Growth", out: Path) -> None:
     """Measure the curves, print their orders, write `growth.json` and a plot for each variable."""
     from protopyramid.benchmarks.growth import all_curves, draw
     from protopyramid.benchmarks.report import VERDICTS, Others, write_curves
-    from protopyramid.cli.console import say
-    from protopyramid.cli.evaluate import new_table, terminal
+    from protopyramid.cli.console import new_table, say, terminal
 
     start, others = time.monotonic(), Others()
     table = new_table(
@@ -110,9 +103,11 @@ def show_growth(growth: "Growth", out: Path) -> None:
     terminal().print(table)
     took = time.monotonic() - start
     missed = [f"{curve.work} by {curve.variable}" for curve in curves if not curve.met]
-    verdict = f"faster than it must: {'; '.join(missed)}" if missed else "no faster than it must"
-    say(f"cost grows {verdict}")
-    say(f"order: between the two largest points; fitted: over all; took {took:.0f} s")
+    if missed:
+        say(f"scales worse than its theoretical order: {'; '.join(missed)}")
+    else:
+        say("everything scales as its theoretical order predicts")
+    say(f"order: between the two largest points; fitted: over all points; took {took:.0f} s")
     share = others.share
     _warn_of_others(share)
     for path in (write_curves(curves, took, share, out / "growth.json"), *draw(curves, out)):
@@ -120,8 +115,8 @@ def show_growth(growth: "Growth", out: Path) -> None:
 
 
 def _warn_of_others(share: float | None) -> None:
-    if share is not None and share > MOST_OTHERS:
+    if share is not None and share > MAX_OTHERS:
         warnings.warn(
-            f"other programs took {share:.0%} of the machine meanwhile; measure again when it is idle",
+            f"other programs used {share:.0%} of the machine; measure again when it is idle",
             stacklevel=2,
         )

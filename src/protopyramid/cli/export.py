@@ -8,30 +8,29 @@ import typer
 
 
 class Format(StrEnum):
-    """What can be written."""
+    """The file formats."""
 
     onnx = "onnx"
     torch_export = "torch-export"
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
-    format: Annotated[Format, typer.Option(help="The kind of file.")] = Format.onnx,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    format: Annotated[Format, typer.Option(help="File format.")] = Format.onnx,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The file to write; else RUN/export/NAME.onnx."),
+        typer.Option(metavar="FILE", help="File to write, by default RUN/export/NAME.onnx."),
     ] = None,
 ) -> None:
     """Export a run's model, from image to logits, scores and similarity maps, checked against torch.
 
-    Any number of images at once. A JSON file beside it says what the numbers mean.
+    The exported model takes any number of images at once. A JSON file beside it describes its inputs and
+    outputs.
     """
+    from protopyramid import api
     from protopyramid.cli.console import say
-    from protopyramid.export import export_run
-    from protopyramid.runs.run import load_run
 
-    loaded = load_run(run)
-    done = export_run(loaded, "onnx" if format is Format.onnx else "torch-export", out)
+    done = api.export(run, "onnx" if format is Format.onnx else "torch-export", out)
     say(f"largest difference from torch: {done.difference:.1e}")
     say(str(done.path))
     say(str(done.description))

@@ -7,7 +7,7 @@ paper leaves open. The string below a setting is its description; `protopyramid 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -260,7 +260,8 @@ class PoolingConfig(Section):
     kind: Literal["focal", "topk", "max", "average"] = "focal"
     """Top-k mean minus the mean of all (paper), top-k mean (IAIA-BL), maximum (ProtoPNet), or mean."""
     k: PoolSize | dict[Level, PoolSize] = 9
-    """Patches in the top-k mean (ancestor: 9 of 196): a number, a fraction of the map, or a table of either by level."""
+    """Patches in the top-k mean (ancestor: 9 of 196): a number, a fraction of the map, or a table of
+    either by level."""
 
 
 class HeadConfig(Section):
@@ -606,14 +607,3 @@ def unrolled(
                 yield from step.steps
         else:
             yield step
-
-
-def pool_size(k: int | float | Mapping[int, int | float], level: int, cells: int) -> int:
-    """Number of patches in the top-k mean of one level, between 1 and the number of cells.
-
-    >>> pool_size(9, 5, 196), pool_size(0.05, 2, 3136), pool_size({2: 20}, 5, 196)
-    (9, 157, 9)
-    """
-    chosen = k.get(level, PoolingConfig.model_fields["k"].default) if isinstance(k, Mapping) else k
-    wanted = chosen if isinstance(chosen, int) else round(chosen * cells)
-    return max(1, min(int(wanted), cells))

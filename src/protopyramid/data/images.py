@@ -7,7 +7,6 @@ coordinates, so that the whole image is (0, 0, width, height).
 from __future__ import annotations
 
 import hashlib
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +16,9 @@ from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
 from protopyramid.config.schema import DataConfig, DicomConfig
-from protopyramid.data.io.decoding import READERS, decode, read_image, read_marks
+from protopyramid.data.io.decoding import READERS, decode, read_image
 from protopyramid.data.manifest import Box, Sample
+from protopyramid.data.masks import read_mask
 from protopyramid.errors import UserError
 
 __all__ = [
@@ -60,35 +60,6 @@ class Prepared:
     image: torch.Tensor
     mask: torch.Tensor | None
     box: Box | None
-
-
-def read_mask(path: str | Path, size: tuple[int, int]) -> Mask:
-    """The mask (H, W) of an image of that size: non-zero is inside.
-
-    A mask of the same aspect but another size is resized with a warning. A JPEG mask is cut at
-    half of the range, since compression leaves faint traces outside.
-    """
-    inside = read_marks(path)
-    if inside.shape == size:
-        return inside
-    (height, width), (mask_height, mask_width) = size, inside.shape
-    scale = min(height / mask_height, width / mask_width)
-    if abs(height - mask_height * scale) > max(1, scale) or abs(width - mask_width * scale) > max(
-        1, scale
-    ):
-        raise UserError(
-            f"{path}: the mask is {mask_width} x {mask_height} but its image {width} x {height}; "
-            "draw the mask on the image at the same size"
-        )
-    warnings.warn(
-        f"{path}: the mask is {mask_width} x {mask_height} and was resized to its image's "
-        f"{width} x {height}",
-        stacklevel=2,
-    )
-    rows = ((np.arange(height) + 0.5) * mask_height / height).astype(int)
-    columns = ((np.arange(width) + 0.5) * mask_width / width).astype(int)
-    resized: Mask = inside[rows[:, None], columns]
-    return resized
 
 
 def ellipse_mask(box: Box, height: int, width: int) -> Mask:

@@ -7,8 +7,6 @@ Paths are relative to the manifest.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 import warnings
@@ -18,7 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from protopyramid.data.tables import Record, read_table
 from protopyramid.errors import UserError
+from protopyramid.utils.tables import csv_text
 
 Box = tuple[float, float, float, float]
 
@@ -89,8 +89,8 @@ def parse_manifest(
     Only a file that is no table with the required columns at all raises UserError.
     """
     path = Path(path)
-    table = read_table(path)
-    columns = _read_header(path, table)
+    table = read_table(path, "manifest")
+    columns = _read_header(path, table[0])
     samples: list[Sample] = []
     problems: list[str] = []
     for line, fields in table[1:]:
@@ -111,8 +111,8 @@ def read_images(path: str | Path) -> Manifest:
     there are none; annotations are not looked at.
     """
     path = Path(path)
-    table = read_table(path)
-    columns = tuple(name.strip() for name in table[0][1])
+    table = read_table(path, "manifest")
+    columns = tuple(name.strip() for name in table[0].fields)
     if columns.count("image") != 1:
         found = ", ".join(repr(name) for name in columns[:PROBLEMS_SHOWN])
         raise UserError(
@@ -210,17 +210,15 @@ def with_fold(manifest: Manifest, folds: int, fold: int, seed: int) -> Manifest:
 
 def manifest_text(manifest: Manifest, folder: Path) -> str:
     """The manifest as CSV, with paths relative to the folder that it will lie in."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     extra = [name for name in manifest.columns if name and name not in KNOWN]
-    writer.writerow([*KNOWN, *extra])
+    rows = []
     for sample in manifest.samples:
         mask = "" if sample.mask is None else _relative(sample.mask, folder)
         box = ["", "", "", ""] if sample.box is None else [repr(value) for value in sample.box]
         image = _relative(sample.image, folder)
         facts = [image, sample.label, sample.split, mask, sample.patient_id, *box]
-        writer.writerow([*facts, *(sample.extra.get(name, "") for name in extra)])
-    return text.getvalue()
+        rows.append([*facts, *(sample.extra.get(name, "") for name in extra)])
+    return csv_text([*KNOWN, *extra], rows)
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -283,48 +281,8 @@ def _listed(problems: Sequence[str]) -> str:
     return f"{count}{shown}" + (f"; and {more} more" if more > 0 else "")
 
 
-def read_table(path: Path) -> list[tuple[int, list[str]]]:
-    """The non-empty records of a CSV file, each with the line on which it starts."""
-    text = _read_text(path)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    table: list[tuple[int, list[str]]] = []
-    line = 1
-    try:
-        for fields in reader:
-            if any(value.strip() for value in fields):
-                table.append((line, fields))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise UserError(
-            f"{path}: row {line} is not CSV ({error}); check its quotation marks"
-        ) from None
-    if not table:
-        raise UserError(f"{path}: the manifest is empty; its header needs {', '.join(REQUIRED)}")
-    return table
-
-
-def _read_text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"{path}: cannot read the manifest ({reason}); give the path of a CSV file"
-        ) from None
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}: byte {error.start} is not UTF-8 text; save the manifest as CSV in UTF-8"
-        ) from None
-    if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise UserError(f"{path}: line {line} has a NUL byte; save the manifest as plain CSV")
-    return text
-
-
-def _read_header(path: Path, table: list[tuple[int, list[str]]]) -> tuple[str, ...]:
-    columns = tuple(name.strip() for name in table[0][1])
+def _read_header(path: Path, header: Record) -> tuple[str, ...]:
+    columns = tuple(name.strip() for name in header.fields)
     if len(columns) == 1 and (";" in columns[0] or "\t" in columns[0]):
         raise UserError(f"{path}: the header has no commas; save the manifest separated by commas")
     problems = [

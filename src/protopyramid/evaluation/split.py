@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from protopyramid.data.images import file_hash
 from protopyramid.data.manifest import Manifest, Sample, read_manifest
 from protopyramid.errors import UserError
-from protopyramid.runs import layout
 from protopyramid.runs.provenance import find_manifest, split_samples
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def evaluated_split(
     """The rows of a split; refused when the run has trained on any of them, unless forced."""
     path = find_manifest(run, given)
     manifest = read_manifest(path)
-    splits = run.folder.read_json(layout.DATA).get("splits", {})
+    splits = run.provenance.splits
     samples = split_samples(manifest, split, splits)
     _check_labels(path, samples, run.config.data.classes)
     hashes = hash_images(samples)

@@ -174,15 +174,17 @@ def _describer(run: Run) -> Callable[[int], Record]:
 
 # -- files ---------------------------------------------------------------------------------------
 def expand_folders(paths: Iterable[Path]) -> list[Path]:
-    """The image files among these paths and, sorted, directly inside those that are folders."""
+    """The image files among these paths and, sorted, in those that are folders and in their subfolders."""
     files: list[Path] = []
     for path in paths:
         if not path.is_dir():
             files.append(path)
             continue
-        inside = sorted(each for each in path.iterdir() if is_image(each))
+        inside = sorted(each for each in path.rglob("*") if each.is_file() and is_image(each))
         if not inside:
-            raise UserError(f"{path}: the folder has no image; known are {', '.join(READERS)}")
+            raise UserError(
+                f"{path}: neither the folder nor its subfolders hold an image ({', '.join(READERS)})"
+            )
         files += inside
     return files
 

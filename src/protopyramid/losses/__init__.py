@@ -1,5 +1,6 @@
-"""The losses, one a file, each a pure function of tensors, and the objective that sums them."""
+"""The losses, one per file, each a pure function of tensors, and the objective that sums them."""
 
+from protopyramid.losses.build import build_objective
 from protopyramid.losses.cluster import cluster, separation
 from protopyramid.losses.contrast import contrast
 from protopyramid.losses.fine import fine_annotation, fine_grouped, fine_tables
@@ -10,6 +11,7 @@ from protopyramid.losses.orthogonality import orthogonality
 __all__ = [
     "Losses",
     "Objective",
+    "build_objective",
     "cluster",
     "contrast",
     "fine_annotation",

@@ -1,4 +1,4 @@
-"""Cluster and separation losses: draw prototypes to their own class, away from the others."""
+"""Cluster and separation losses: pull prototypes towards their own class, away from the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def cluster(
 
     closeness a (B, m), labels (B,), classes (m,), levels (m,) -> scalar. `scope` "level" takes the
     maximum on each level and averages over levels; "all" takes one maximum. `over` "mean" takes the
-    mean over the prototypes of the class instead of the maximum: all of them are drawn to the image.
+    mean over the prototypes of the class instead of the maximum: all of them are pulled to the image.
     """
     if over not in ("max", "mean"):
         raise ValueError(f'expected over "max" or "mean", got "{over}"')
@@ -44,17 +44,20 @@ def _mean_of_groups(
     eligible: Tensor,
     levels: Tensor,
     scope: str,
-    figure: Callable[[Tensor, Tensor], Tensor],
+    reduce: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Mean over images and groups of a figure of the eligible closeness; empty groups do not count."""
+    """Mean over images and groups of `reduce` of the eligible closeness; empty groups do not count.
+
+    closeness (B, m), eligible bool (B, m), levels (m,), reduce (B, n), (B, n) -> (B,); returns a scalar.
+    """
     if scope not in ("level", "all"):
         raise ValueError(f'expected scope "level" or "all", got "{scope}"')
     groups = [torch.ones_like(levels, dtype=torch.bool)]
     if scope == "level":
         groups = [levels == level for level in sorted(set(levels.tolist()))]
-    figures = torch.stack([figure(closeness[:, g], eligible[:, g]) for g in groups], dim=1)
+    reduced = torch.stack([reduce(closeness[:, g], eligible[:, g]) for g in groups], dim=1)
     exists = torch.stack([eligible[:, g].any(1) for g in groups], dim=1)
-    total = torch.where(exists, figures, 0.0).sum(1)
+    total = torch.where(exists, reduced, 0.0).sum(1)
     per_image = total / exists.sum(1).clamp(min=1)
     return per_image.sum() / exists.any(1).sum().clamp(min=1)
 

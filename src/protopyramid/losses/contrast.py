@@ -1,20 +1,18 @@
-"""Contrast loss (ours): a prototype should be clearly more like its annotation than like the rest.
+"""Contrast loss (ours): a prototype should be clearly more similar to the annotation than to the rest.
 
-The fine-annotation loss asks prototypes to be quiet outside the annotation, and being like nothing at
-all is the cheapest way to be quiet. This loss compares the two sides instead: it is zero only when the
-best patches of the annotation beat the best patches outside it by a margin.
+The fine-annotation loss asks prototypes to stay inactive outside the annotation, and the cheapest way to
+do so is to be similar to nothing at all. This loss compares the two sides instead: it is zero only when
+the best patches of the annotation beat the best patches outside it by a margin.
 """
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from protopyramid.model.cells import touching_cells
 
-def touching_cells(masks: Tensor, height: int, width: int) -> Tensor:
-    """Which patches of a height x width map touch the annotation. (B, H, W) -> bool (B, 1, h, w)."""
-    return F.adaptive_max_pool2d(masks.float()[:, None], (height, width)) > 0
+MARGIN = 0.5  # ours, in units of similarity
 
 
 def masked_top_mean(maps: Tensor, chosen: Tensor, k: int) -> Tensor:
@@ -29,15 +27,15 @@ def masked_top_mean(maps: Tensor, chosen: Tensor, k: int) -> Tensor:
     return torch.where(found, values, 0.0).sum(-1) / found.sum(-1).clamp(min=1)
 
 
-def contrast(maps: Tensor, masks: Tensor, own: Tensor, k: int, margin: float = 0.5) -> Tensor:
+def contrast(maps: Tensor, masks: Tensor, own: Tensor, k: int, margin: float = MARGIN) -> Tensor:
     """Mean over images and own-class prototypes of max(0, margin + outside - inside).
 
     maps (B, m, h, w): similarity maps of one level; masks (B, H, W): 1 inside the annotation;
     own (B, m) bool: the prototype is of the image's class -> scalar. `inside` and `outside` are the
     means of the k largest similarities among the patches that touch the annotation and that do not.
-    Images where one of the two sides is empty say nothing.
+    Images where either side is empty do not count.
     """
-    touching = touching_cells(masks, *maps.shape[-2:])
+    touching = touching_cells(masks, *maps.shape[-2:])[:, None]
     inside, outside = masked_top_mean(maps, touching, k), masked_top_mean(maps, ~touching, k)
     both = touching.flatten(1).any(1) & (~touching).flatten(1).any(1)
     counted = own & both[:, None]

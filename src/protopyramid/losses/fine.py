@@ -12,12 +12,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from protopyramid.config.schema import ClassTable
 from protopyramid.losses.stencil import quadratic_forms, safe_sqrt, stencils
 
-# Root mean square below which a map counts as not active: its share is faded out, not divided by zero.
+ClassTable = Mapping[
+    str, Mapping[str, float]
+]  # {class of the sample: {class of the prototype: penalty}}
+
+# Ours: the root mean square of a map that is barely active. Below it, a share fades to zero instead of
+# being divided by zero.
 SMALL_ACTIVATION = 0.01
-CHUNK = 8  # masks that are made into stencils at a time
+CHUNK = 8  # masks made into stencils at a time: bounds the memory of their float copies
 
 
 def outside_of(masks: Tensor) -> Tensor:
@@ -48,8 +52,8 @@ def fine_annotation(
     `combine` "paper": W = outside m + inside, m = 1 outside the annotation, so that outside pixels
     weigh outside + inside. "disjoint": outside pixels weigh `outside`, inside pixels `inside`.
     `per_pixel` divides each norm by sqrt(H W). `share` divides it by the norm of the whole map
-    instead: what counts is where a prototype activates, not how strongly, so that being like nothing
-    at all is no way out.
+    instead: what counts is where a prototype activates, not how strongly, so that being similar to
+    nothing does not help.
     """
     if combine not in ("paper", "disjoint"):
         raise ValueError(f'expected combine "paper" or "disjoint", got "{combine}"')
@@ -91,7 +95,7 @@ def fine_grouped(
 
 
 class MaskStencils:
-    """The stencils of a batch of masks, made once for each size: levels of one size share them."""
+    """The stencils of a batch of masks, made once per size: levels of the same size share them."""
 
     def __init__(self, masks: Tensor) -> None:
         """masks (B, H, W), 1 inside the annotation."""
@@ -115,7 +119,10 @@ class MaskStencils:
         return not masks.is_floating_point() or bool(((masks == 0) | (masks == 1)).all())
 
     def _make(self, height: int, width: int, dtype: torch.dtype) -> Tensor:
-        """A few images at a time: masks as numbers of this type take more memory than the stencils."""
+        """Stencils (B, 2 or 3, 4, height, width), a few images at a time.
+
+        Masks of this type take more memory than the stencils.
+        """
         ones = stencils(torch.ones_like(self.masks[:1], dtype=dtype), height, width)
         kinds = 2 if self.binary else 3
         made = ones.new_empty(len(self.masks), kinds, 4, height, width)
@@ -126,8 +133,12 @@ class MaskStencils:
         return made
 
     def _fill(self, made: Tensor, beyond: Tensor, ones: Tensor) -> None:
-        # Differences are taken between stencils, cell by cell: between whole forms, a large activation
-        # on one side of the outline would drown a small one on the other.
+        """Write the stencils of b images into `made` (b, 2 or 3, 4, h, w).
+
+        beyond (b, H, W): 1 outside the annotation; ones (1, 4, h, w): the stencil of weights of one.
+        """
+        # Differences are taken between stencils, cell by cell: between whole forms, a large activation on
+        # one side of the outline would swamp a small one on the other in rounding errors.
         linear = stencils(beyond, *made.shape[-2:])
         if self.binary:
             torch.stack([ones.expand_as(linear) - linear, linear], dim=1, out=made)
@@ -206,5 +217,6 @@ def _pixel_weights(inside: Tensor, outside: Tensor, combine: str) -> tuple[Tenso
 
 
 def _scale(masks: Tensor | MaskStencils, per_pixel: bool) -> float:
+    """sqrt(H W) of masks (B, H, W), or 1."""
     height, width = (masks if isinstance(masks, Tensor) else masks.masks).shape[-2:]
     return float(height * width) ** 0.5 if per_pixel else 1.0

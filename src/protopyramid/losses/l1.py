@@ -1,4 +1,4 @@
-"""L1 penalty on the head: a prototype should speak for its own class, not against the others."""
+"""L1 penalty on the head: a prototype should argue for its own class, not against the others."""
 
 from __future__ import annotations
 

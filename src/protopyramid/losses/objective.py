@@ -1,18 +1,18 @@
-"""The objective: cross entropy and the weighted losses of a configuration, term by term."""
+"""The objective: cross entropy plus the weighted losses on prototypes, term by term."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from protopyramid.config.schema import Config
 from protopyramid.losses.cluster import cluster, separation
-from protopyramid.losses.contrast import contrast
-from protopyramid.losses.fine import MaskStencils, fine_annotation, fine_grouped, fine_tables
+from protopyramid.losses.contrast import MARGIN, contrast
+from protopyramid.losses.fine import MaskStencils, fine_annotation, fine_grouped
 from protopyramid.losses.orthogonality import orthogonality
 from protopyramid.model.network import Evidence
 from protopyramid.model.prototypes import PrototypeLayer
@@ -21,32 +21,83 @@ TERMS = ("cross_entropy", "cluster", "separation", "orthogonality", "fine", "con
 
 
 class Losses(NamedTuple):
-    """The weighted sum, and every term unweighted for the log."""
+    """The weighted sum, and every term unweighted for the log; all scalars."""
 
     total: Tensor
     terms: dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class FineOptions:
+    """Which fine-annotation loss: see `fine_annotation` ("class-pair") and `fine_grouped`."""
+
+    kind: Literal["class-pair", "grouped"] = "class-pair"
+    combine: Literal["paper", "disjoint"] = "paper"
+    per_pixel: bool = False
+    share: bool = False
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """The choices within the terms: see the functions of the same names."""
+
+    label_smoothing: float = 0.0
+    scope: Literal["level", "all"] = "level"
+    cluster_over: Literal["max", "mean"] = "max"
+    group: Literal["class-level", "class"] = "class-level"
+    contrast_margin: float = MARGIN
+    fine: FineOptions = field(default_factory=FineOptions)
+
+
+class Batch(NamedTuple):
+    """What the terms on prototypes are computed from.
+
+    labels (B,); masks (B, H, W), 1 inside; annotated (B,) bool: which masks are annotations (D').
+    """
+
+    evidence: Evidence
+    labels: Tensor
+    masks: Tensor
+    annotated: Tensor
+    prototypes: PrototypeLayer
+
+
+class Lesions(NamedTuple):
+    """The annotated images of a batch that are not of the negative class: b of B.
+
+    maps {level: (b, m_level, h, w)}; masks (b, H, W), 1 inside; labels (b,).
+    """
+
+    maps: dict[int, Tensor]
+    masks: Tensor
+    labels: Tensor
+
+
 class Objective(nn.Module):
-    """CE + l1 cluster + l2 separation + l3 orthogonality + l4 fine (equation 4)."""
+    """CE + l1 cluster + l2 separation + l3 orthogonality + l4 fine (equation 4), + contrast (ours)."""
 
     inside: Tensor
     outside: Tensor
 
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config.loss
-        names, negative = config.data.classes, config.data.negative_class
-        self.negative = names.index(negative) if negative else -1
-        fine = config.loss.fine
-        inner, outer = fine_tables(fine.inside, fine.outside, names, negative, fine.transpose)
-        self.register_buffer("inside", inner)
-        self.register_buffer("outside", outer)
+    def __init__(
+        self,
+        weights: Mapping[str, float],
+        inside: Tensor,
+        outside: Tensor,
+        negative: int | None = None,
+        options: LossOptions = LossOptions(),  # noqa: B008 (immutable)
+    ) -> None:
+        """`weights`: one for each of TERMS; `negative`: the number of the negative class.
 
-    def weights(self, overrides: Mapping[str, float] | None = None) -> dict[str, float]:
-        """The weight of each term, with a step's own weights in place of the configuration's."""
-        weights = {term: getattr(self.config, term) for term in TERMS if term != "fine"}
-        return {**weights, "fine": self.config.fine.weight, **(overrides or {})}
+        inside, outside (C, C): the penalties of the fine loss, by class of the sample and of the prototype.
+        """
+        super().__init__()
+        if set(weights) != set(TERMS):
+            raise ValueError(f"expected a weight for each of {TERMS}, got {tuple(weights)}")
+        self.weights = {term: float(weights[term]) for term in TERMS}
+        self.negative, self.options = negative, options
+        self.register_buffer("inside", inside)
+        self.register_buffer("outside", outside)
 
     def forward(
         self,
@@ -57,104 +108,99 @@ class Objective(nn.Module):
         prototypes: PrototypeLayer | None,
         overrides: Mapping[str, float] | None = None,
     ) -> Losses:
-        """Losses of a batch.
+        """Losses of a batch, with the weights of `overrides` in place of the objective's own.
 
         labels (B,); masks (B, H, W), 1 inside; annotated (B,) bool: which masks are annotations (D').
         A term of weight 0 is not computed.
         """
-        weights = self.weights(overrides)
-        smoothing = self.config.label_smoothing
+        weights = {**self.weights, **(overrides or {})}
+        smoothing = self.options.label_smoothing
         terms = {
             "cross_entropy": F.cross_entropy(evidence.logits, labels, label_smoothing=smoothing)
         }
         if prototypes is not None:
-            terms |= self._prototype_terms(evidence, labels, masks, annotated, prototypes, weights)
+            batch = Batch(evidence, labels, masks, annotated, prototypes)
+            terms |= {name: term(batch) for name, term in self._on_prototypes() if weights[name]}
         weighted = [weights[name] * value for name, value in terms.items()]
         return Losses(torch.stack(weighted).sum(), terms)
 
-    def _prototype_terms(
-        self,
-        evidence: Evidence,
-        labels: Tensor,
-        masks: Tensor,
-        annotated: Tensor,
-        prototypes: PrototypeLayer,
-        weights: Mapping[str, float],
-    ) -> dict[str, Tensor]:
-        classes, levels, scope = prototypes.classes, prototypes.levels, self.config.scope
-        terms = {}
-        if weights["cluster"]:
-            over = self.config.cluster_over
-            terms["cluster"] = cluster(evidence.closeness, labels, classes, levels, scope, over)
-        if weights["separation"]:
-            terms["separation"] = separation(evidence.closeness, labels, classes, levels, scope)
-        if weights["orthogonality"]:
-            group = self.config.group
-            terms["orthogonality"] = orthogonality(prototypes.vectors, classes, levels, group)
-        if weights["fine"]:
-            terms["fine"] = self._fine(evidence, labels, masks, annotated, prototypes)
-        if weights["contrast"]:
-            terms["contrast"] = self._contrast(evidence, labels, masks, annotated, prototypes)
-        return terms
+    def _on_prototypes(self) -> tuple[tuple[str, Callable[[Batch], Tensor]], ...]:
+        """The terms that need prototypes, in the order of their sum."""
+        return (
+            ("cluster", self._cluster),
+            ("separation", self._separation),
+            ("orthogonality", self._orthogonality),
+            ("fine", self._fine),
+            ("contrast", self._contrast),
+        )
 
-    def _contrast(
-        self,
-        evidence: Evidence,
-        labels: Tensor,
-        masks: Tensor,
-        annotated: Tensor,
-        prototypes: PrototypeLayer,
-    ) -> Tensor:
-        """The contrast loss over D' without the negative class, averaged over levels."""
-        rows = self._lesions(labels, annotated)
-        if not len(rows):
-            return evidence.closeness.sum() * 0.0
-        own = labels[rows][:, None] == prototypes.classes[None, :]
-        parts = [
-            contrast(
-                maps[rows],
-                masks[rows],
-                own[:, prototypes.slices[level]],
-                prototypes.pooled_patches(level, maps),
-                self.config.contrast_margin,
-            )
-            for level, maps in evidence.maps.items()
-        ]
-        return torch.stack(parts).mean()
+    def _cluster(self, batch: Batch) -> Tensor:
+        closeness, layer = batch.evidence.closeness, batch.prototypes
+        scope, over = self.options.scope, self.options.cluster_over
+        return cluster(closeness, batch.labels, layer.classes, layer.levels, scope, over)
 
-    def _lesions(self, labels: Tensor, annotated: Tensor) -> Tensor:
-        """Rows of a batch that are annotated and not of the negative class."""
-        return (annotated & (labels != self.negative)).nonzero().squeeze(1)
+    def _separation(self, batch: Batch) -> Tensor:
+        closeness, layer = batch.evidence.closeness, batch.prototypes
+        scope = self.options.scope
+        return separation(closeness, batch.labels, layer.classes, layer.levels, scope)
 
-    def _fine(
-        self,
-        evidence: Evidence,
-        labels: Tensor,
-        masks: Tensor,
-        annotated: Tensor,
-        prototypes: PrototypeLayer,
-    ) -> Tensor:
-        """The fine loss over D' without the negative class, whose rows are zero."""
-        rows = self._lesions(labels, annotated)
-        if not len(rows):
-            return evidence.closeness.sum() * 0.0
-        fine, labels, masks = self.config.fine, labels[rows], masks[rows]
-        maps = {level: by_level[rows] for level, by_level in evidence.maps.items()}
-        if fine.kind == "grouped":
-            return fine_grouped(maps, masks, labels, prototypes.classes, fine.per_pixel)
-        inside = self.inside[labels][:, prototypes.classes]
-        outside = self.outside[labels][:, prototypes.classes]
+    def _orthogonality(self, batch: Batch) -> Tensor:
+        layer = batch.prototypes
+        return orthogonality(layer.vectors, layer.classes, layer.levels, self.options.group)
+
+    def _fine(self, batch: Batch) -> Tensor:
+        """The fine loss over the lesions, summed over levels."""
+        lesions, layer, options = self._lesions(batch), batch.prototypes, self.options.fine
+        if not len(lesions.labels):
+            return _zero(batch)
+        maps, masks, labels = lesions
+        if options.kind == "grouped":
+            return fine_grouped(maps, masks, labels, layer.classes, options.per_pixel)
+        inside = self.inside[labels][:, layer.classes]
+        outside = self.outside[labels][:, layer.classes]
         shared = MaskStencils(masks)
-        total = [
+        by_level = [
             fine_annotation(
-                by_level,
+                maps[level],
                 shared,
-                inside[:, prototypes.slices[level]],
-                outside[:, prototypes.slices[level]],
-                fine.combine,
-                fine.per_pixel,
-                fine.share,
+                inside[:, rows],
+                outside[:, rows],
+                options.combine,
+                options.per_pixel,
+                options.share,
             )
-            for level, by_level in maps.items()
+            for level, rows in layer.slices.items()
         ]
-        return torch.stack(total).sum()
+        return torch.stack(by_level).sum()
+
+    def _contrast(self, batch: Batch) -> Tensor:
+        """The contrast loss over the lesions, averaged over levels."""
+        lesions, layer = self._lesions(batch), batch.prototypes
+        if not len(lesions.labels):
+            return _zero(batch)
+        own = lesions.labels[:, None] == layer.classes[None, :]
+        by_level = [
+            contrast(
+                lesions.maps[level],
+                lesions.masks,
+                own[:, rows],
+                layer.pooled_patches(level, lesions.maps[level]),
+                self.options.contrast_margin,
+            )
+            for level, rows in layer.slices.items()
+        ]
+        return torch.stack(by_level).mean()
+
+    def _lesions(self, batch: Batch) -> Lesions:
+        """D' without the negative class, whose penalties are zero."""
+        chosen = batch.annotated
+        if self.negative is not None:
+            chosen = chosen & (batch.labels != self.negative)
+        rows = chosen.nonzero().squeeze(1)
+        maps = {level: by_level[rows] for level, by_level in batch.evidence.maps.items()}
+        return Lesions(maps, batch.masks[rows], batch.labels[rows])
+
+
+def _zero(batch: Batch) -> Tensor:
+    """Zero, differentiable as a term must be."""
+    return batch.evidence.closeness.sum() * 0.0

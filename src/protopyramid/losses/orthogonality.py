@@ -1,11 +1,11 @@
-"""Orthogonality loss: prototypes of one group should say different things."""
+"""Orthogonality loss: the prototypes of a group should differ from one another."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-SMALLEST_NORM = 1e-8
+from protopyramid.model.similarity import SMALLEST_NORM
 
 
 def orthogonality(

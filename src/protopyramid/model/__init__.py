@@ -1,5 +1,6 @@
 """The network and its parts: backbones, necks, similarity, pooling, prototypes, head."""
 
-from protopyramid.model.network import Evidence, PrototypeNetwork, build_model
+from protopyramid.model.build import build_model
+from protopyramid.model.network import Evidence, PrototypeNetwork
 
 __all__ = ["Evidence", "PrototypeNetwork", "build_model"]

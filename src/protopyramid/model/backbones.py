@@ -2,23 +2,24 @@
 
 A backbone is a chain of blocks 1 … n. The output of block b is called map b; the maps of levels 2 to 5
 feed the neck. Because `advance` can start at any map, the same code runs the whole network, its frozen
-beginning (whose maps are cached) or its learning end.
+first blocks (whose maps are cached) or the blocks that learn.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from protopyramid.config.schema import BackboneConfig
 from protopyramid.errors import UserError
+from protopyramid.model.weights import VGG16_IMAGENET, Published, first_line
 
-# VGG-16, configuration D: output channels of the convolutions of each block; a max-pool ends each block
-# but the last, whose pool the paper leaves out so that the coarsest map is 14 x 14 at 224 px.
+# VGG-16, configuration D (Simonyan and Zisserman 2015): output channels of the convolutions of each
+# block. A max-pool ends each block but the last, whose pool the paper leaves out so that the coarsest map
+# is 14 x 14 at 224 px.
 VGG16_BLOCKS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 LEVELS = (2, 3, 4, 5)
 Padding = Literal["zeros", "replicate"]
@@ -26,11 +27,23 @@ IMAGE = 0  # key of the image itself among the maps
 
 
 class Backbone(nn.Module, ABC):
-    """A network in blocks: `channels` and `strides` by level, `cuts` where it may be cut."""
+    """A network in blocks: `channels` and `strides` by level, `cuts` where it may be cut.
+
+    `imagenet` names its published ImageNet weights, or is None where we know of none.
+    """
 
     channels: dict[int, int]
     strides: dict[int, int]
     cuts: tuple[int, ...]
+    imagenet: Published | None = None
+
+    @property
+    def size_multiple(self) -> int:
+        """Height and width of an image must be multiples of this: the stride of level 4.
+
+        A coarser level 5 may be of any size, since the pyramid resizes it.
+        """
+        return self.strides[LEVELS[-2]]
 
     @abstractmethod
     def advance(self, maps: Mapping[int, Tensor], keep: Iterable[int]) -> dict[int, Tensor]:
@@ -76,6 +89,8 @@ class VGG16(Backbone):
                 self.strides[number] = 2 ** min(number, len(VGG16_BLOCKS) - 1)
         self.features = nn.Sequential(*layers)
         self.cuts = tuple(range(len(VGG16_BLOCKS) + 1))
+        if width == 1.0 and not batch_norm:
+            self.imagenet = VGG16_IMAGENET
 
     def block(self, number: int) -> nn.Sequential:
         """The layers of block `number` (1 to 5), pool included."""
@@ -102,28 +117,19 @@ class TimmBackbone(Backbone):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        try:
-            import timm
-        except ImportError as error:
-            raise UserError(
-                f'model.backbone.name "timm:{name}" needs the timm library; '
-                "install protopyramid[backbones]"
-            ) from error
-        try:
-            self.features = timm.create_model(name, pretrained=False, features_only=True)
-        except RuntimeError as error:
-            raise UserError(
-                f'model.backbone.name: timm has no network "{name}" ({error})'
-            ) from error
-        channels = self.features.feature_info.channels()
+        self.features = _timm_features(name)
+        information = self.features.feature_info
+        channels = information.channels()
         if len(channels) < len(LEVELS):
             raise UserError(
-                f'model.backbone.name: "{name}" has {len(channels)} feature levels, '
-                f"expected at least {len(LEVELS)}"
+                f'model.backbone.name: "timm:{name}" has {len(channels)} feature levels, '
+                f"expected at least {len(LEVELS)}; choose another network"
             )
         self.channels = dict(zip(LEVELS, channels[-4:], strict=True))
-        self.strides = dict(zip(LEVELS, self.features.feature_info.reduction()[-4:], strict=True))
+        self.strides = dict(zip(LEVELS, information.reduction()[-4:], strict=True))
         self.cuts = (0, LEVELS[-1])
+        # Some networks (Swin) give their maps as (B, H, W, channels).
+        self._channels_at_the_end = str(getattr(self.features, "output_fmt", "")).endswith("NHWC")
 
     def block(self, number: int) -> nn.Module:
         """The whole network: timm's networks are not cut between blocks."""
@@ -133,21 +139,51 @@ class TimmBackbone(Backbone):
     def advance(self, maps: Mapping[int, Tensor], keep: Iterable[int]) -> dict[int, Tensor]:
         wanted = set(keep)
         if set(maps) == {IMAGE}:
-            maps = dict(zip(LEVELS, self.features(maps[IMAGE])[-4:], strict=True))
+            maps = dict(zip(LEVELS, self._levels(maps[IMAGE]), strict=True))
         return {level: maps[level] for level in LEVELS if level in wanted}
 
+    def _levels(self, images: Tensor) -> list[Tensor]:
+        """The last four feature maps of images (B, 3, H, W), each (B, channels, h, w)."""
+        found: list[Tensor] = list(self.features(images)[-4:])
+        return [x.permute(0, 3, 1, 2) for x in found] if self._channels_at_the_end else found
 
-def build_backbone(config: BackboneConfig) -> Backbone:
-    """The backbone of a configuration, with random weights."""
-    if config.name == "vgg16":
-        return VGG16(config.width, config.batch_norm, config.padding)
-    library, _, name = config.name.partition(":")
-    if library == "timm" and name:
-        return TimmBackbone(name)
-    raise UserError(f'model.backbone.name: expected "vgg16" or "timm:NAME", got "{config.name}"')
+
+def _timm_features(name: str) -> Any:
+    """timm's network of that name with random weights, as a module that returns a list of maps."""
+    timm = _import_timm(name)
+    if ":" in name:  # a name on a model hub, whose settings timm would download
+        raise UserError(
+            f'model.backbone.name: "timm:{name}" is not the name of a network in timm itself; '
+            'give one that timm.list_models() names, e.g. "timm:resnet18"'
+        )
+    try:
+        return timm.create_model(name, pretrained=False, features_only=True)
+    except RuntimeError as error:
+        raise UserError(
+            f'model.backbone.name: timm cannot build "{name}" as a feature network '
+            f"({first_line(error)}); choose another network"
+        ) from error
+
+
+def _import_timm(name: str) -> Any:
+    try:
+        import timm
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f'model.backbone.name "timm:{name}" needs the library "{error.name}"; '
+            "install protopyramid[backbones]"
+        ) from error
+    except Exception as error:  # a torchvision of another build raises RuntimeError, OSError, …
+        raise UserError(
+            f'model.backbone.name "timm:{name}": timm is installed but cannot be imported '
+            f"({first_line(error)}); its torchvision was probably built for another torch: install the "
+            f'torchvision build that matches torch {torch.__version__}, or use "vgg16"'
+        ) from error
+    return timm
 
 
 def _convolution(inputs: int, outputs: int, batch_norm: bool, padding: Padding) -> list[nn.Module]:
+    """Conv3x3, batch norm where asked for, ReLU. (B, inputs, H, W) -> (B, outputs, H, W)."""
     convolution = nn.Conv2d(inputs, outputs, kernel_size=3, padding=1, padding_mode=padding)
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
     nn.init.zeros_(torch.as_tensor(convolution.bias))

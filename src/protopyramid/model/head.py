@@ -5,26 +5,36 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from protopyramid.config.schema import HeadConfig
+OWN_WEIGHT = 1.0  # ProtoPNet's initial weight of a prototype for its own class
+OTHER_WEIGHT = -0.5  # ProtoPNet's for the other classes
 
 
-def first_weights(classes: Tensor, number_of_classes: int, config: HeadConfig) -> Tensor:
-    """The head before training: own-class and other-class weights, times the scale of the scores.
+def initial_weights(
+    classes: Tensor,
+    number_of_classes: int,
+    own: float = OWN_WEIGHT,
+    other: float = OTHER_WEIGHT,
+    scale: float = 1.0,
+) -> Tensor:
+    """The head's weights before training: `own` and `other`, times the scale of the scores.
 
     classes (m,) -> (C, m).
 
-    >>> first_weights(torch.tensor([0, 1]), 2, HeadConfig())
+    >>> initial_weights(torch.tensor([0, 1]), 2)
     tensor([[ 1.0000, -0.5000],
             [-0.5000,  1.0000]])
     """
-    own = classes[None, :] == torch.arange(number_of_classes, device=classes.device)[:, None]
-    return torch.where(own, config.own, config.other) * config.scale
+    is_own = classes[None, :] == torch.arange(number_of_classes, device=classes.device)[:, None]
+    return torch.where(is_own, own, other) * scale
 
 
-def build_head(classes: Tensor | None, inputs: int, outputs: int, config: HeadConfig) -> nn.Linear:
-    """A linear layer without bias; without prototypes (`classes` None) its first weights are random."""
+def linear_head(inputs: int, outputs: int, weights: Tensor | None = None) -> nn.Linear:
+    """A linear layer without bias, scores (B, inputs) -> logits (B, outputs).
+
+    It starts with `weights` (outputs, inputs) or, without them, with random ones.
+    """
     head = nn.Linear(inputs, outputs, bias=False)
-    if classes is not None:
+    if weights is not None:
         with torch.no_grad():
-            head.weight.copy_(first_weights(classes, outputs, config))
+            head.weight.copy_(weights)
     return head

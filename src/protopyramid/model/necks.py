@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from protopyramid.config.schema import NeckConfig
 
 COARSEST = 5
 Padding = Literal["zeros", "replicate"]
@@ -19,8 +17,8 @@ class Pyramid(nn.Module):
     """The paper's top-down pathway (equation 1).
 
     z5 = Conv1x1(c5);  z_l = Conv3x3(Up(z_{l+1}) + Conv1x1(c_l)), l = 4, 3, 2.
-    It goes on from z *after* the 3x3, and z5 has no 3x3: a common FPN is not this. Levels finer than
-    the finest one asked for are not built; coarser ones are, since they feed it.
+    It recurses on z *after* the 3x3, and z5 has no 3x3: an off-the-shelf FPN is not this. Levels finer
+    than `finest` are not built; coarser ones always are, since they feed it.
     """
 
     def __init__(
@@ -45,7 +43,7 @@ class Pyramid(nn.Module):
                 if level < COARSEST
             }
         )
-        # Affine off: with a bias, a direction common to all patches could come back.
+        # Not affine: a bias could bring back a direction that all patches share.
         self.norm = nn.ModuleDict(
             {
                 str(level): nn.BatchNorm2d(dim, affine=False) if batch_norm else nn.Identity()
@@ -71,6 +69,7 @@ class Pyramid(nn.Module):
         return convolution
 
     def _up(self, z: Tensor, like: Tensor) -> Tensor:
+        """z (B, d, h, w) resized to `like` (B, d, H, W)."""
         if z.shape[-2:] == like.shape[-2:]:
             return z
         if self.upsample == "nearest":
@@ -98,35 +97,20 @@ class AddOn(nn.Module):
 
 
 class NoNeck(nn.Module):
-    """The black box: level 5 of the backbone as it is."""
+    """The black box's: level 5 of the backbone, unchanged."""
 
     inputs = (COARSEST,)
 
     def forward(self, maps: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """{5: c5} -> {5: c5}."""
+        """{5: c5 (B, channels, H, W)} -> {5: c5}."""
         return {COARSEST: maps[COARSEST]}
 
 
 Neck = Pyramid | AddOn | NoNeck
 
 
-def build_neck(config: NeckConfig, channels: Mapping[int, int], levels: Sequence[int]) -> Neck:
-    """The neck of a configuration for a backbone's channels and the levels that have prototypes."""
-    if config.kind == "pyramid":
-        return Pyramid(
-            channels,
-            config.dim,
-            min(levels),
-            config.upsample,
-            config.padding,
-            config.batch_norm,
-        )
-    if config.kind == "add-on":
-        return AddOn(channels, config.dim)
-    return NoNeck()
-
-
 def _convolution(inputs: int, outputs: int, size: int, padding: Padding = "zeros") -> nn.Conv2d:
+    """A convolution that keeps the size. (B, inputs, H, W) -> (B, outputs, H, W)."""
     convolution = nn.Conv2d(inputs, outputs, size, padding=size // 2, padding_mode=padding)
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
     nn.init.zeros_(torch.as_tensor(convolution.bias))

@@ -1,9 +1,11 @@
-"""The network of every system: backbone, neck, prototypes, head.
+"""The network of every system, composed from the parts that it is given: backbone, neck, prototypes, head.
 
     z = neck(backbone(x));  maps = similarity(z, p);  scores = pooling(maps);  logits = W scores
 
-With test-time augmentation, maps and scores are means over the copies, and the logits are W times the mean scores.
-FPN-IAIA-BL, IAIA-BL, ProtoPNet and the VGG-16 black box differ in their configuration alone.
+With test-time augmentation, maps and scores are means over the copies, and the logits are W times the mean
+scores.
+FPN-IAIA-BL, IAIA-BL, ProtoPNet and the VGG-16 black box differ in their parts alone; `model.build` makes
+the parts of a configuration.
 Paper: Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification of
 Mass Margins in Digital Mammography", CVPR workshops 2024.
 """
@@ -16,17 +18,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from protopyramid.config.schema import SIZE_MULTIPLE, Config, prototype_counts
 from protopyramid.errors import UserError
-from protopyramid.model.backbones import IMAGE, build_backbone
-from protopyramid.model.head import build_head
-from protopyramid.model.necks import COARSEST, build_neck
+from protopyramid.model.backbones import IMAGE, Backbone
+from protopyramid.model.necks import COARSEST, Neck
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.model.tta import tta_transforms
 
 
 class Evidence(NamedTuple):
-    """What the network says of a batch, and why.
+    """What the network says about a batch, and why.
 
     logits (B, C); scores (B, m); maps {level: (B, m_level, H, W)}; closeness (B, m), the quantity
     that the cluster and separation losses act on. Without prototypes, scores are the pooled channels,
@@ -40,31 +40,44 @@ class Evidence(NamedTuple):
 
 
 class PrototypeNetwork(nn.Module):
-    """Backbone, neck, prototypes and head as one module; it knows nothing of training or files."""
+    """Backbone, neck, prototypes and head as one module; it knows nothing of training or files.
 
-    def __init__(self, config: Config) -> None:
+    Without prototypes (the black box), the scores are the means of the channels of level 5.
+
+    >>> from protopyramid.model.backbones import VGG16
+    >>> from protopyramid.model.head import linear_head
+    >>> from protopyramid.model.necks import AddOn
+    >>> backbone = VGG16(width=0.125)
+    >>> prototypes = PrototypeLayer(classes=[0, 1], levels=[5, 5], dim=8)
+    >>> model = PrototypeNetwork(backbone, AddOn(backbone.channels, 8), prototypes, linear_head(2, 2))
+    >>> tuple(model(torch.zeros(1, 3, 32, 32)).maps[5].shape)
+    (1, 2, 2, 2)
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        neck: Neck,
+        prototypes: PrototypeLayer | None,
+        head: nn.Linear,
+        tta: int = 1,
+    ) -> None:
+        """`head` maps as many scores as there are prototypes (or channels of level 5) to C logits."""
         super().__init__()
-        self.tta = config.model.tta
-        self.backbone = build_backbone(config.model.backbone)
-        classes = config.data.classes
-        counts = prototype_counts(config)
-        levels = [COARSEST]
-        if config.model.neck.kind != "none":
-            levels = sorted({lv for by_level in counts.values() for lv, n in by_level.items() if n})
-        self.neck = build_neck(config.model.neck, self.backbone.channels, levels)
-        self.prototypes: PrototypeLayer | None = None
-        inputs = self.backbone.channels[COARSEST]
-        if config.model.neck.kind != "none":
-            by_number = {classes.index(name): by_level for name, by_level in counts.items()}
-            self.prototypes = PrototypeLayer(
-                by_number, config.model.neck.dim, config.model.similarity, config.model.pooling
-            )
-            inputs = len(self.prototypes.vectors)
-        owners = None if self.prototypes is None else self.prototypes.classes
-        self.head = build_head(owners, inputs, len(classes), config.model.head)
+        expected = backbone.channels[COARSEST] if prototypes is None else len(prototypes.vectors)
+        if head.in_features != expected:
+            raise ValueError(f"expected a head of {expected} scores, got one of {head.in_features}")
+        self.tta = tta
+        self.backbone = backbone
+        self.neck = neck
+        self.prototypes = prototypes
+        self.head = head
 
     def forward(self, images: Tensor) -> Evidence:
-        """Evidence of normalised images (B, 3, H, W), the mean over `model.tta` copies; H and W are multiples of 16."""
+        """Evidence of normalised images (B, 3, H, W), the mean over the copies of test-time augmentation.
+
+        H and W are multiples of 16.
+        """
         if self.tta == 1:
             return self.forward_once(images)
         return self._mean_over_copies(images)
@@ -88,11 +101,14 @@ class PrototypeNetwork(nn.Module):
 
     def pyramid(self, images: Tensor) -> dict[int, Tensor]:
         """The maps z of the neck. (B, 3, H, W) -> {level: (B, d, H / stride, W / stride)}."""
-        _check_size(images)
+        _check_size(images, self.backbone.size_multiple)
         return self.pyramid_from_maps({IMAGE: images})
 
     def pyramid_from_maps(self, maps: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """The maps z, going on from backbone maps {block: (B, channels, H, W)} at any cut."""
+        """The maps z from backbone maps at any cut.
+
+        {block: (B, channels, H, W)} -> {level: (B, d, H, W)}.
+        """
         z: dict[int, Tensor] = self.neck(self.backbone.advance(maps, self.neck.inputs))
         return z
 
@@ -105,25 +121,15 @@ class PrototypeNetwork(nn.Module):
         return Evidence(self.head(scores), scores, maps, closeness)
 
 
-def build_model(config: Config) -> PrototypeNetwork:
-    """The network of a configuration, with random weights; reads and downloads nothing.
-
-    >>> from protopyramid.config import load_config
-    >>> model = build_model(load_config("vgg16", {"model.backbone.width": 0.125}))
-    >>> model.prototypes is None
-    True
-    """
-    return PrototypeNetwork(config)
-
-
 def _mean(parts: list[Tensor]) -> Tensor:
+    """The mean of tensors of one shape. n times (...) -> (...)."""
     return torch.stack(parts).mean(0)
 
 
-def _check_size(images: Tensor) -> None:
+def _check_size(images: Tensor, multiple: int) -> None:
     height, width = images.shape[-2:]
-    if height % SIZE_MULTIPLE or width % SIZE_MULTIPLE:
+    if height % multiple or width % multiple:
         raise UserError(
-            f"images: expected height and width in multiples of {SIZE_MULTIPLE}, got {height} x {width}; "
+            f"images: expected height and width in multiples of {multiple}, got {height} x {width}; "
             "resize or pad them, or set data.image_size"
         )

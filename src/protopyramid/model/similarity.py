@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+SimilarityKind = Literal["cosine", "log-l2"]
+
 LOG_EPSILON = 1e-4  # ProtoPNet's constant in log((d + 1) / (d + epsilon))
-SMALLEST_NORM = 1e-8  # a vector shorter than this counts as zero: similarity 0, gradient 0
+SMALLEST_NORM = 1e-8  # ours: a vector shorter than this counts as zero: similarity 0, gradient 0
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """How a patch is compared with a prototype.
+
+    `squared` is for "log-l2" alone (ProtoPNet: True, IAIA-BL: False), `relu` for "cosine" alone.
+    """
+
+    kind: SimilarityKind = "cosine"
+    squared: bool = False
+    relu: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("cosine", "log-l2"):
+            raise ValueError(f'expected similarity "cosine" or "log-l2", got "{self.kind}"')
+
+    def maps(self, z: Tensor, vectors: Tensor) -> Tensor:
+        """Similarity of each patch with each prototype. z (B, d, H, W), vectors (m, d) -> (B, m, H, W)."""
+        if self.kind == "cosine":
+            return cosine_maps(z, vectors, self.relu)
+        return log_similarity(l2_maps(z, vectors, self.squared))
 
 
 def cosine_maps(z: Tensor, vectors: Tensor, relu: bool = False) -> Tensor:
@@ -73,9 +98,8 @@ def _cosine_of_units(z: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
     products = F.conv2d(z, unit[:, :, None, None])
     if torch.is_grad_enabled() or products.dtype != norm.dtype:
         return (products / norm).clamp(-1.0, 1.0), norm
-    return products.div_(norm).clamp_(
-        -1.0, 1.0
-    ), norm  # many prototypes: copies cost as much as products
+    # In place: with many prototypes, copies cost as much as products.
+    return products.div_(norm).clamp_(-1.0, 1.0), norm
 
 
 def l2_maps(z: Tensor, vectors: Tensor, squared: bool) -> Tensor:
@@ -96,10 +120,11 @@ def l2_maps(z: Tensor, vectors: Tensor, squared: bool) -> Tensor:
 
 
 def log_similarity(distances: Tensor) -> Tensor:
-    """ProtoPNet's similarity log((d + 1) / (d + 1e-4)) of distances d, any shape."""
+    """ProtoPNet's similarity log((d + 1) / (d + 1e-4)) of distances d. (...) -> (...)."""
     return torch.log((distances + 1.0) / (distances + LOG_EPSILON))
 
 
 def _safe_norm(x: Tensor, dim: int) -> Tensor:
+    """L2 norms along `dim`, kept as an axis of length 1; infinite where x is zero."""
     norm = torch.linalg.vector_norm(x, dim=dim, keepdim=True)
     return torch.where(norm > SMALLEST_NORM, norm, torch.inf)

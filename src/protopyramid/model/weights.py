@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -17,11 +17,14 @@ from torch import Tensor, nn
 from protopyramid.errors import UserError
 from protopyramid.utils.files import replacing
 
+if TYPE_CHECKING:
+    from protopyramid.model.backbones import Backbone
+
 PREFIXES = ("module.", "backbone.", "model.", "encoder.")
 
 
 class Published(NamedTuple):
-    """A file of weights on the network; `digest` is the beginning of its SHA-256."""
+    """A published file of weights; `digest` is the beginning of its SHA-256."""
 
     url: str
     digest: str
@@ -33,7 +36,7 @@ VGG16_IMAGENET = Published("https://download.pytorch.org/models/vgg16-397923af.p
 
 @dataclass(frozen=True)
 class LoadReport:
-    """Which tensors of a file were loaded and which were not needed."""
+    """The tensors of a file that were loaded, and those that were not needed."""
 
     matched: tuple[str, ...]
     ignored: tuple[str, ...]
@@ -49,8 +52,9 @@ def load_backbone_weights(backbone: nn.Module, path: Path) -> LoadReport:
     torchvision's names (`features.0.weight`), bare ones (`0.weight`) and prefixed ones
     (`module.features.0.weight`) are all understood; a classifier's tensors are left out.
     """
-    found = {_plain_name(name): tensor for name, tensor in read_tensors(path).items()}
-    expected = backbone.state_dict()
+    expected, tensors = backbone.state_dict(), read_tensors(path)
+    names = _names_in(expected, tensors)
+    found = {names[name]: tensor for name, tensor in tensors.items()}
     _check_match(path, expected, found)
     backbone.load_state_dict(
         {name: found[name] for name in expected if name in found}, strict=False
@@ -69,10 +73,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             return tensors
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
-        raise UserError(f"{path}: cannot be read as weights: {_first_line(error)}") from error
+        raise UserError(f"{path}: not a readable file of weights: {first_line(error)}") from error
     except Exception as error:  # torch raises pickle.UnpicklingError for what weights_only refuses
         raise UserError(
-            f"{path}: holds more than tensors and is refused: {_first_line(error)}"
+            f"{path}: contains more than tensors, so it was not loaded: {first_line(error)}"
         ) from error
     return _tensors_of(path, content)
 
@@ -97,29 +101,48 @@ def _download(source: Published, out: BinaryIO) -> None:
                 out.write(chunk)
     except OSError as error:
         raise UserError(
-            f"{source.url}: cannot be downloaded ({_first_line(error)}); "
+            f"{source.url}: download failed ({first_line(error)}); "
             "set model.backbone.weights to a local file"
         ) from error
     if not digest.hexdigest().startswith(source.digest):
-        raise UserError(f"{source.url}: the download is damaged (its SHA-256 differs); try again")
+        raise UserError(f"{source.url}: the download is damaged (wrong SHA-256); try again")
 
 
-def start_backbone(backbone: nn.Module, weights: str) -> LoadReport | None:
+def start_backbone(backbone: Backbone, weights: str) -> LoadReport | None:
     """Load what `model.backbone.weights` names: nothing, "imagenet", or a file."""
     if not weights:
         return None
-    path = fetch_published() if weights == "imagenet" else Path(weights).expanduser()
-    return load_backbone_weights(backbone, path)
+    if weights != "imagenet":
+        return load_backbone_weights(backbone, Path(weights).expanduser())
+    if backbone.imagenet is None:
+        raise UserError(
+            'model.backbone.weights "imagenet" is for the full VGG-16 (name "vgg16", width 1, no batch '
+            'norm); for this backbone, give a .safetensors or .pth file of its weights, or "" for none'
+        )
+    return load_backbone_weights(backbone, fetch_published(backbone.imagenet))
 
 
-def _plain_name(name: str) -> str:
-    stripped = True
+def _names_in(expected: Iterable[str], found: Iterable[str]) -> dict[str, str]:
+    """What each name found in a file is called in the backbone; unknown ones without their prefixes.
+
+    timm writes some dots as underscores in its feature networks, so the two count as the same.
+    """
+    known = {name.replace("_", "."): name for name in expected}
+    return {name: _name_in(known, name) for name in found}
+
+
+def _name_in(known: Mapping[str, str], name: str) -> str:
+    plain, stripped = name, True
     while stripped:
+        for candidate in (plain, f"features.{plain}"):
+            if candidate.replace("_", ".") in known:
+                return known[candidate.replace("_", ".")]
         stripped = False
         for prefix in PREFIXES:
-            if name.startswith(prefix):
-                name, stripped = name.removeprefix(prefix), True
-    return f"features.{name}" if name.split(".", 1)[0].isdigit() else name
+            if plain.startswith(prefix):
+                plain, stripped = plain.removeprefix(prefix), True
+                break
+    return f"features.{plain}" if plain.split(".", 1)[0].isdigit() else plain
 
 
 def _check_match(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
@@ -133,7 +156,7 @@ def _check_match(path: Path, expected: Mapping[str, Tensor], found: Mapping[str,
     strangers = [name for name in found if name.startswith("features.") and name not in expected]
     strangers = [name for name in strangers if not name.endswith("num_batches_tracked")]
     problems = shapes + [f"{name} is missing" for name in missing]
-    problems += [f"{name} has no place" for name in strangers]
+    problems += [f"{name} is not expected" for name in strangers]
     if problems:
         more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
         raise UserError(
@@ -149,10 +172,10 @@ def _tensors_of(path: Path, content: object) -> dict[str, Tensor]:
                 content = content[key]
                 break
     if not isinstance(content, Mapping) or not content:
-        raise UserError(f"{path}: holds no table of tensors; save the model's state_dict")
+        raise UserError(f"{path}: contains no table of tensors; save the model's state_dict")
     tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     if not tensors:
-        raise UserError(f"{path}: holds no table of tensors; save the model's state_dict")
+        raise UserError(f"{path}: contains no table of tensors; save the model's state_dict")
     return tensors
 
 
@@ -161,5 +184,6 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type."""
     return str(error).strip().split("\n", 1)[0] or type(error).__name__

@@ -15,9 +15,10 @@ import pytest
 from PIL import Image
 
 from protopyramid.cli.main import main
-from protopyramid.data.importers.base import ImportPlan, MaskFile, Options
+from protopyramid.data.annotations import MaskFile
+from protopyramid.data.importers.base import ImportPlan, Options
 from protopyramid.data.importers.cbis_ddsm import find
-from protopyramid.data.importers.writer import Imported, write_dataset
+from protopyramid.data.importers.writer import ImportResult, write_dataset
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 
@@ -134,7 +135,7 @@ def download(tmp_path: Path) -> Download:
     return Download(tmp_path / "download")
 
 
-def imported(download: Download, **options) -> Imported:
+def imported(download: Download, **options) -> ImportResult:
     settings = Options(**options)
     found = find(download.root, settings)
     folder = download.root.parent / "out"

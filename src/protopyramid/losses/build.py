@@ -1,0 +1,29 @@
+"""From a configuration to its objective: the one place where the losses meet the config."""
+
+from __future__ import annotations
+
+from protopyramid.config.schema import Config
+from protopyramid.losses.fine import fine_tables
+from protopyramid.losses.objective import TERMS, FineOptions, LossOptions, Objective
+
+
+def build_objective(config: Config) -> Objective:
+    """The objective of a configuration.
+
+    >>> build_objective(Config()).weights["cluster"]
+    0.8
+    """
+    loss, fine = config.loss, config.loss.fine
+    names, negative = config.data.classes, config.data.negative_class
+    inside, outside = fine_tables(fine.inside, fine.outside, names, negative, fine.transpose)
+    weights = {term: fine.weight if term == "fine" else getattr(loss, term) for term in TERMS}
+    options = LossOptions(
+        label_smoothing=loss.label_smoothing,
+        scope=loss.scope,
+        cluster_over=loss.cluster_over,
+        group=loss.group,
+        contrast_margin=loss.contrast_margin,
+        fine=FineOptions(fine.kind, fine.combine, fine.per_pixel, fine.share),
+    )
+    number = names.index(negative) if negative else None
+    return Objective(weights, inside, outside, number, options)
