@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protopyramid.errors import UserError
-from protopyramid.export.description import describe
-from protopyramid.export.formats import (
+from protopyramid.exporting.description import describe
+from protopyramid.exporting.formats import (
     SUFFIXES,
     EvidenceModule,
     Format,
