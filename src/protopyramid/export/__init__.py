@@ -8,5 +8,8 @@ unless the outputs agree with torch's.
 
 from protopyramid.export.formats import EvidenceModule, Format, to_onnx
 from protopyramid.export.write import Exported, export_run
+from protopyramid.utils.callable_modules import make_callable
 
 __all__ = ["EvidenceModule", "Exported", "Format", "export_run", "to_onnx"]
+
+make_callable(__name__, "protopyramid.api:export")  # pp.export(run)
