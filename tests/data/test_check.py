@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from protopyramid.data.check import check_manifest, contact_sheet, render
-from protopyramid.data.images import ellipse_mask
+from protopyramid.data.geometry import ellipse_mask
 from protopyramid.data.manifest import parse_manifest, read_manifest
 from protopyramid.errors import UserError
 

@@ -19,7 +19,7 @@ from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.ood import write_threshold
 from protopyramid.runs.run import Run, load_run
 
-KEYS = {"index", "class", "level", "similarity", "weights", "contributions", "box"}
+KEYS = {"index", "class", "level", "similarity", "weights", "contributions", "box", "box_pixels"}
 
 
 def test_contributions_of_all_prototypes_sum_to_the_logits(run: Run, lesion: Path) -> None:
@@ -54,7 +54,8 @@ def test_each_contribution_is_score_times_weight(run: Run, lesion: Path) -> None
 
 def test_json_has_the_keys_of_the_contract(run: Run, lesion: Path, tmp_path: Path) -> None:
     content = json.loads(run.explain(lesion).save(tmp_path / "why.json").read_text())
-    assert set(content) == {"image", "predicted", "logits", "probabilities", "prototypes"}
+    keys = {"image", "predicted", "logits", "probabilities", "prototypes", "region"}
+    assert set(content) == keys
     assert content["image"] == lesion.name
     assert math.fsum(content["probabilities"].values()) == pytest.approx(1)
     for part, record in zip(content["prototypes"], run.prototypes, strict=True):

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protopyramid.data.contact_sheet import contact_sheet
-from protopyramid.data.cropping import extent
-from protopyramid.data.images import clip_box, content_hash, read_image, read_mask
+from protopyramid.data.geometry import clip_box, extent
+from protopyramid.data.images import content_hash, read_image, read_mask
 from protopyramid.data.manifest import (
     FEW_PATIENTS,
     SPLITS,
@@ -40,7 +40,7 @@ NOT_SQUARE = (
 )
 WHOLE_FILM = (
     "whose lesion covers less than 4% of the image (a whole film would be squashed to the model's "
-    "input; crop the lesions first, as data import does)"
+    "input; cut the lesions out with data.crop=lesion)"
 )
 SQUARE_RATIO = 1.05  # of the longer to the shorter side; less distortion does not show
 FILM_SHARE = 0.04  # of the image; the lesion in a crop covers a quarter or so
@@ -172,7 +172,7 @@ def _identical(inspections: Iterable[_Inspection]) -> tuple[list[str], list[str]
     """Groups of images with the same content: those across splits, and those within one."""
     groups: dict[str, list[Sample]] = {}
     for each in inspections:
-        if each.content:
+        if each.content and each.sample.lesion == 1:  # further lesions of a film are not repeats
             groups.setdefault(each.content, []).append(each.sample)
     leaks, repeats = [], []
     for group in groups.values():

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from protopyramid.data.images import Prepared, clip_box, prepare, read_image, read_mask
+from protopyramid.data.geometry import clip_box
+from protopyramid.data.images import Prepared, prepare, read_image, read_mask
 from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.errors import UserError
 from protopyramid.utils.files import write_bytes

@@ -17,36 +17,63 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protopyramid.data.images import prepare, read_image
+from protopyramid.config.schema import DataConfig
+from protopyramid.data.images import prepare
+from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
+from protopyramid.explain.origin import Origin, open_sample
 from protopyramid.explain.result import Explanation, PrototypePart, contribution_sums
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.ood import limits_for, ood_features
+from protopyramid.inference.requests import region_sample
 from protopyramid.metrics.softmax import softmax
 from protopyramid.model.activation import Box, activation_regions
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import layer_of, to_picture
 from protopyramid.runs.run import Run
 
-__all__ = ["Explanation", "PrototypePart", "explain_array", "explain_file", "explain_prepared"]
+__all__ = [
+    "Explanation",
+    "PrototypePart",
+    "explain_array",
+    "explain_file",
+    "explain_prepared",
+    "explain_sample",
+]
 
 
-def explain_file(run: Run, image: str | Path, name: str | None = None) -> Explanation:
-    """The explanation of an image file, called `name` or else by the file's name."""
+def explain_file(
+    run: Run, image: str | Path, name: str | None = None, region: Box | None = None
+) -> Explanation:
+    """The explanation of an image file, called `name` or else by the file's name.
+
+    region: what the model is to see, x0, y0, x1, y1 in pixels of the file, made square around its centre.
+    """
     path = Path(image)
     if not path.is_file():
         raise UserError(f"{path}: no such image file; check the path")
-    return explain_array(run, read_image(path, run.config.data.dicom), name or path.name)
+    called = name or path.name
+    sample = Sample(0, called, path, label="", split="test")
+    marked = sample if region is None else region_sample(path, region, called)
+    return explain_sample(run, marked)
+
+
+def explain_sample(run: Run, sample: Sample, data: DataConfig | None = None) -> Explanation:
+    """The explanation of what `data`, by default that of the run, lets the model see of a sample."""
+    prepared, origin = open_sample(run, sample, data or run.config.data)
+    return explain_prepared(run, prepared.image, sample.name, origin)
 
 
 def explain_array(run: Run, image: NDArray[np.float32], name: str = "image") -> Explanation:
     """The explanation of an image (H, W) or (H, W, 3) in [0, 1]."""
     data = run.config.data
     prepared = prepare(image, None, None, data.image_size, data.fit)
-    return explain_prepared(run, prepared.image, name)
+    return explain_prepared(run, prepared.image, name, Origin(prepared.mapping))
 
 
-def explain_prepared(run: Run, image: Tensor, name: str = "image") -> Explanation:
+def explain_prepared(
+    run: Run, image: Tensor, name: str = "image", origin: Origin | None = None
+) -> Explanation:
     """The explanation of an image (C, S, S) in [0, 1] at the size of the model's input."""
     evidence = _evidence(run, image, name)
     parts = _parts(run, evidence) if run.model.prototypes is not None else []
@@ -65,6 +92,7 @@ def explain_prepared(run: Run, image: Tensor, name: str = "image") -> Explanatio
         run=run,
         evidence=evidence,
         unlike_training=_unlike_training(run, image, evidence),
+        origin=origin,
     )
 
 

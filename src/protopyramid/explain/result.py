@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from protopyramid.errors import UserError
+from protopyramid.explain.origin import Origin, input_origin
 from protopyramid.explain.saliency import grad_cam
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.model.activation import Box, Region, activation_region, region_of
@@ -68,7 +69,8 @@ class Explanation:
 
     `logits` are the sums of the contributions of all prototypes (of a black box: the model's own).
     `picture` is the image as the model saw it, (S, S) or (S, S, 3) in [0, 1]. `unlike_training`: whether
-    it is unlike the training data; None if the run cannot tell (no thresholds.json).
+    it is unlike the training data; None if the run cannot tell (no thresholds.json). `origin`: where the
+    picture lies in its file; None for one that was given at the size of the model's input.
     """
 
     image: str
@@ -80,6 +82,12 @@ class Explanation:
     run: Run = field(repr=False)
     evidence: Evidence = field(repr=False)
     unlike_training: bool | None = None
+    origin: Origin | None = field(default=None, repr=False)
+
+    @property
+    def framing(self) -> str | None:
+        """How the image differs in size from the training images, where it may be a whole film."""
+        return None if self.origin is None else self.origin.framing
 
     def strongest(self, top: int = TOP, class_name: str | None = None) -> list[PrototypePart]:
         """The prototypes that matter most for a class (the predicted one), those for it first."""
@@ -101,13 +109,14 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain values; contributions sum to the logits."""
-        return {
+        content = {
             "image": self.image,
             "predicted": self.predicted,
             "logits": self.logits,
             "probabilities": self.probabilities,
             "prototypes": [part.to_json() for part in self.prototypes],
         }
+        return (self.origin or input_origin(len(self.picture))).in_json(content)
 
     def figure(
         self, top: int = TOP, colour_map: str = COLOUR_MAP, mask: NDArray[Any] | None = None
@@ -116,6 +125,14 @@ class Explanation:
 
         `mask` (S, S), the annotation of the image, is outlined where it is given.
         """
+        figure = self._figure(top, colour_map, mask)
+        if self.origin is not None and self.origin.film is not None and self.origin.marked:
+            from protopyramid.figures.film import add_film
+
+            add_film(figure, self.origin.film, self.origin.marked)
+        return figure
+
+    def _figure(self, top: int, colour_map: str, mask: NDArray[Any] | None) -> Figure:
         from protopyramid.figures.black_box_figure import BlackBoxFigureData, black_box_figure
         from protopyramid.figures.case_figure import case_figure
         from protopyramid.figures.drawing import check_colour_map
@@ -180,6 +197,7 @@ def _prediction(explanation: Explanation) -> Prediction:
         explanation.logits,
         explanation.probabilities,
         unlike=bool(explanation.unlike_training),
+        film=bool(explanation.framing),
     )
 
 

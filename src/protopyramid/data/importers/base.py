@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from protopyramid.data.annotations import Annotation
-from protopyramid.data.manifest import Box, Sample, patient_parts
+from protopyramid.data.geometry import Box
+from protopyramid.data.manifest import Sample, patient_parts
 
 NEGATIVE = "negative"  # the label of crops without a lesion: they get no mask and no lesion box
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from protopyramid.config.schema import DicomConfig
 from protopyramid.data.annotations import MaskFile
-from protopyramid.data.cropping import NoCrop, extent
+from protopyramid.data.geometry import NoCrop, extent
 from protopyramid.data.importers.base import Crop, ImportPlan, Options, Skipped
 from protopyramid.data.importers.full_films import TABLE, Films
 from protopyramid.data.importers.reading import (

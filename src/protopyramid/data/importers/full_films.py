@@ -98,10 +98,11 @@ def _fields(row: FilmRow, folder: Path) -> list[str]:
     edges = (
         [""] * 4 if row.box is None else [f"{edge:.3f}".rstrip("0").rstrip(".") for edge in row.box]
     )
-    mask = "" if row.mask is None else _name(row.mask, folder)
-    return [_name(row.image, folder), row.patient_id, row.split, mask, *edges]
+    mask = "" if row.mask is None else path_from(folder, row.mask)
+    return [path_from(folder, row.image), row.patient_id, row.split, mask, *edges]
 
 
-def _name(path: Path, folder: Path) -> str:
+def path_from(folder: Path, path: Path) -> str:
+    """A path as it is written into a table in a folder."""
     # ".." leads up from where a link leads to, not from the link.
     return Path(os.path.relpath(os.path.abspath(path), folder.resolve())).as_posix()

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protopyramid.data.annotations import Annotation, Circle, Outline, Point, Polygons
+from protopyramid.data.annotations import Annotation, Circle, Outline, Polygons
+from protopyramid.data.geometry import Point
 from protopyramid.data.importers.base import Crop, ImportPlan, Options
 from protopyramid.data.importers.json_files import Content, Format, Gathered, find_in_json
 from protopyramid.data.importers.outlines import (

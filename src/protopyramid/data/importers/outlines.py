@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from protopyramid.data.annotations import Outline, Point, outline_bounds
+from protopyramid.data.annotations import Outline, outline_bounds
+from protopyramid.data.geometry import Point
 from protopyramid.data.importers.reading import Unusable, number
 from protopyramid.data.manifest import Box
 

@@ -15,10 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from protopyramid.data.importers.base import Skipped
-from protopyramid.data.io.decoding import is_dicom, read_dicom_size
+from protopyramid.data.io.decoding import read_size
 from protopyramid.data.tables import read_table
 from protopyramid.errors import UserError
 
@@ -146,27 +144,13 @@ def is_file(path: Path) -> bool:
 
 def check_size(path: Path, size: tuple[float, float] | None) -> None:
     """Refuse an image whose header tells another (width, height) than its annotation does."""
-    real = None if size is None else _header_size(path)
+    known = None if size is None else read_size(path)
+    real = None if known is None else known[::-1]
     if size is not None and real is not None and real != size:
         raise Unusable(
             f"image of another size than annotated: {real[0]} x {real[1]} pixels, "
             f"not {size[0]:g} x {size[1]:g}"
         )
-
-
-def _header_size(path: Path) -> tuple[int, int] | None:
-    """Width and height by an image's header; None if it is broken, of which the writer tells."""
-    if is_dicom(path):
-        try:
-            size = read_dicom_size(path)
-        except UserError:
-            return None
-        return None if size is None else (size[1], size[0])
-    try:
-        with Image.open(path) as image:
-            return image.size
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return None
 
 
 def number(value: object) -> float:
