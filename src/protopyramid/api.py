@@ -17,7 +17,7 @@ from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run, load_run
 from protopyramid.utils.files import check_output_folder
-from protopyramid.utils.progress_bar import Bars, Update, no_bar, progress_bar
+from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
@@ -102,7 +102,7 @@ def finish(run: Run | Place) -> Run:
     if run.config.train.threads:  # as in training: the number of threads can change the last digit
         torch.set_num_threads(run.config.train.threads)
     if not limits_are_current(run):
-        with progress_bar("computing out-of-distribution limits", "images") as update:
+        with progress_bar("computing out-of-distribution limits", announce=True) as update:
             write_threshold(run, update)
     if not (run.folder / layout.CARD).is_file():
         write_model_card(run)

@@ -67,7 +67,7 @@ def show_rows(settings: "Settings", out: Path) -> None:
     from protopyramid.benchmarks.row import Row
     from protopyramid.benchmarks.rows import ROWS
     from protopyramid.cli.console import say, show_table, terminal
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     start, others = time.monotonic(), OtherPrograms()
     rows: list[Row] = []

@@ -44,14 +44,14 @@ def evaluate(
     from protopyramid.evaluation.split import evaluated_split
     from protopyramid.runs import layout
     from protopyramid.runs.run import load_run
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     loaded = load_run(run)
     if compile:
         api.compile_run(loaded)
     chosen = evaluated_split(loaded, data, split, force)
     colours = "jet" if jet else api.COLOUR_MAP
-    with progress_bar("evaluate", "images") as update:
+    with progress_bar("evaluate") as update:
         result = api.evaluate(
             loaded, chosen, bootstrap=bootstrap, seed=seed, colour_map=colours, progress=update
         )

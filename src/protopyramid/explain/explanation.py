@@ -1,11 +1,11 @@
 """Explaining an image: every logit as a sum over prototypes, with the cases behind them.
 
-Example:
-    >>> import protopyramid as pp                                          # doctest: +SKIP
-    >>> explanation = pp.load_run("runs/demo").explain("lesion.png")       # doctest: +SKIP
-    >>> explanation.predicted, explanation.strongest(1)[0].class_name      # doctest: +SKIP
-    ('spiculated', 'spiculated')
-    >>> explanation.save("why.png")                                        # doctest: +SKIP
+Example::
+
+    explanation = protopyramid.load_run("runs/demo").explain("lesion.png")
+    explanation.predicted                       # 'spiculated'
+    explanation.strongest(1)[0].class_name      # whose prototype adds most
+    explanation.save("why.png")                 # or .pdf, .svg, .json
 """
 
 from __future__ import annotations

@@ -121,10 +121,10 @@ def predict_samples(
     A record: `image`, `predicted`, `probabilities` and `logits` {class: x}, `prototypes` (the
     strongest for the predicted class: index, class, level, similarity, contribution), `nearest` (index,
     class, level, similarity), `unlikeness` (out-of-distribution distance; 1 is the limit),
-    `unlike_training` (both None when the run has no thresholds.json) and `region` (what the model saw, in
-    pixels of the file). `data`, by default that of the run, says by `crop` whether lesions are cut out;
-    else annotations are ignored. A sample that cannot be read is left out and handed to
-    `unreadable`, or else raises its UserError.
+    `unlike_training` (out of distribution; both None when the run has no thresholds.json) and `region`
+    (what the model saw, in pixels of the file). `data`, by default that of the run, says by `crop` whether
+    lesions are cut out; else annotations are ignored. A sample that cannot be read is left out and
+    handed to `unreadable`, or else raises its UserError.
     """
     settings = (data or run.config.data).model_copy(update={"memory_budget": 0.0})
     if settings.crop == "none":

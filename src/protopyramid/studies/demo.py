@@ -15,7 +15,7 @@ from protopyramid.evaluation.split import evaluated_split
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run
 from protopyramid.utils.files import write_text
-from protopyramid.utils.progress_bar import Bars, no_bar
+from protopyramid.utils.progress import Bars, no_bar
 
 WORKERS = 2
 FIRST, SECOND, PHANTOMS, EXPLANATIONS = "iaia-bl", "run", "phantoms", "explanations"
