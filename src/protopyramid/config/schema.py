@@ -33,7 +33,8 @@ Padding = Literal["zeros", "replicate"]
 ClassTable = dict[str, dict[str, float]]
 
 # The paper's fine-annotation coefficients: rows are the sample's class, columns the prototype's.
-# The captions of the paper decide which table is which; its two labels are swapped.
+# The captions say which table is which. (The text calls the second coefficient lambda_out, the equation
+# lambda_full: one slip of a name, no more.)
 PAPER_OUTSIDE: ClassTable = {
     row: {column: float(row != NEGATIVE_CLASS) for column in MARGIN_CLASSES}
     for row in MARGIN_CLASSES
@@ -222,7 +223,13 @@ class BackboneConfig(Section):
     """Padding of the convolutions: zeros (VGG-16), or copies of the edge (ours, for training from
     scratch)."""
     weights: str = ""
-    """Initial weights: "" (random), "imagenet" (downloaded once), or a .safetensors or .pth file."""
+    """Initial weights: "imagenet" (downloaded once), a .safetensors or .pth file, or "" (also "none") for
+    random ones. `--backbone-from RUN` takes their place."""
+
+    @field_validator("weights")
+    @classmethod
+    def _none_is_empty(cls, weights: str) -> str:
+        return "" if weights == "none" else weights
 
 
 class NeckConfig(Section):
