@@ -1,8 +1,9 @@
 """Runs the command line in processes of its own, forked from one that has already imported torch.
 
 A server for tests: each line of its input is a list of jobs, which run side by side; its answer is their
-exit codes. A job may have faults, so that it can be killed, stopped or made to fail at the n-th call of
-any function: what a real machine does at a moment that cannot be chosen.
+exit codes. A job may have faults, so that it is killed, stopped or made to fail when it reaches a named
+point (`protopyramid.utils.faults`) or calls a function of the standard library for the n-th time: what a
+real machine does at a moment that cannot be chosen.
 """
 
 from __future__ import annotations
@@ -14,41 +15,60 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 PRELOADED = (
     "protopyramid.training.engine",
     "protopyramid.studies.crossval",
     "protopyramid.inference.prediction",
-    "kornia.geometry.transform",
     "torch.utils.tensorboard.writer",
 )
 
 
 def inject(target: str, call: int, signal: int = 0, error: str = "", when: str = "") -> None:
-    """Make the `call`-th call of "module:name" (or a method) meet a signal or a system error.
+    """Let a signal or a system error strike at the `call`-th time that a target is reached.
 
-    `when`: only calls whose arguments, written out, contain this count.
+    The target is a point of `protopyramid.utils.faults`, or a function of the standard library as
+    "module:name". `when`: only calls whose arguments, written out, contain this count.
     """
-    module, _, path = target.partition(":")
-    *outer, name = path.split(".")
-    owner: Any = importlib.import_module(module)
-    for part in outer:
-        owner = getattr(owner, part)
-    original = getattr(owner, name)
     calls = 0
 
-    def faulty(*arguments: Any, **options: Any) -> Any:
+    def strike_at(description: str) -> None:
         nonlocal calls
-        counts = when in repr((arguments, options))
+        counts = when in description
         calls += counts
         if counts and calls == call:
             if error:
                 raise OSError(getattr(errno, error), os.strerror(getattr(errno, error)))
             os.kill(os.getpid(), signal)
+
+    if ":" in target:
+        before_calls(target, strike_at)
+    else:
+        at_point(target, strike_at)
+
+
+def at_point(wanted: str, strike: Callable[[str], None]) -> None:
+    """Call `strike` whenever the program reaches a point."""
+    from protopyramid.utils import faults
+
+    if wanted not in faults.POINTS:
+        raise ValueError(f"no point {wanted!r}; the points are {faults.POINTS}")
+    faults.observe(lambda point: strike(point) if point == wanted else None)
+
+
+def before_calls(target: str, strike: Callable[[str], None]) -> None:
+    """Call `strike` with the arguments, written out, before each call of a function."""
+    module, _, name = target.partition(":")
+    owner = importlib.import_module(module)
+    original = getattr(owner, name)
+
+    def struck(*arguments: Any, **options: Any) -> Any:
+        strike(repr((arguments, options)))
         return original(*arguments, **options)
 
-    setattr(owner, name, faulty)
+    setattr(owner, name, struck)
 
 
 def work(job: dict[str, Any]) -> int:

@@ -31,7 +31,7 @@ TINY: dict[str, Any] = {
     "train.threads": 1,
 }
 PARTS = ["neck", "prototypes", "head"]
-# Both kinds of cut, both kinds of view, and every kind of step more than once.
+# Both kinds of cut, several augmented copies and one, and every kind of phase more than once.
 SCHEDULE: list[dict[str, Any]] = [
     {"step": "train", "name": "A", "learns": PARTS, "epochs": 2, "views": 2},
     {"step": "project"},
@@ -158,7 +158,11 @@ def command(server: Server) -> Command:
 def fault(
     target: str, call: int = 1, number: int = signal.SIGKILL, error: str = "", when: str = ""
 ) -> dict[str, Any]:
-    """What goes wrong: at the `call`-th call of "module:name", a signal or a system error."""
+    """A signal or a system error, at the `call`-th time that a target is reached.
+
+    The target is a point of `protopyramid.utils.faults` or a function of the standard library, as in
+    "os:replace".
+    """
     return {"target": target, "call": call, "signal": int(number), "error": error, "when": when}
 
 

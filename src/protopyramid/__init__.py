@@ -1,12 +1,13 @@
 """FPN-IAIA-BL and its kin: multi-scale, case-based, inherently interpretable image classification.
 
-Everything here is imported when it is first used, so that `import protopyramid` is instant.
+Every public name is imported when it is first used, so `import protopyramid` is instant.
 
 Example:
     >>> import protopyramid as pp
     >>> config = pp.load_config("fpn-iaia-bl", {"train.seed": 1})
-    >>> config.train.seed
-    1
+    >>> run = pp.train(config, "data/manifest.csv", "runs/first")       # doctest: +SKIP
+    >>> pp.evaluate(run)                                                # doctest: +SKIP
+    >>> pp.explain(run, "lesion.png").save("why.png")                   # doctest: +SKIP
 """
 
 from importlib import import_module
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from protopyramid import losses
+    from protopyramid.api import compare, evaluate, explain, export, predict, train
     from protopyramid.config import dump_config, load_config
     from protopyramid.errors import UserError
     from protopyramid.model import build_model
@@ -24,25 +26,37 @@ __all__ = [
     "UserError",
     "__version__",
     "build_model",
+    "compare",
     "dump_config",
+    "evaluate",
+    "explain",
+    "export",
     "load_config",
     "load_run",
     "losses",
+    "predict",
+    "train",
 ]
 
-# The public names and the modules they live in.
+# The public functions and classes, and the modules they live in.
 _HOMES = {
     "UserError": "protopyramid.errors",
     "build_model": "protopyramid.model",
+    "compare": "protopyramid.api",
     "dump_config": "protopyramid.config",
+    "evaluate": "protopyramid.api",
     "load_config": "protopyramid.config",
     "load_run": "protopyramid.runs.run",
+    "predict": "protopyramid.api",
+    "train": "protopyramid.api",
 }
+# Public names that are modules; `explain` and `export` can also be called.
+_MODULES = {"explain", "export", "losses"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "losses":
-        return import_module("protopyramid.losses")
+    if name in _MODULES:
+        return import_module(f"protopyramid.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'protopyramid' has no attribute '{name}'")
     value = getattr(import_module(_HOMES[name]), name)

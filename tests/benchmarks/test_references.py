@@ -13,6 +13,7 @@ from protopyramid.benchmarks.references import (
 from protopyramid.benchmarks.settings import TrainingStep, fetched_images, fresh_model, train_steps
 from protopyramid.losses import fine_annotation
 from protopyramid.model.backbones import IMAGE
+from protopyramid.training.patches import PyramidBatch
 from protopyramid.training.projection import CandidateCollector, choose
 
 
@@ -46,7 +47,8 @@ def test_the_looped_projection_finds_the_patches_that_ours_finds(tiny):
         labels = images % 4
         loop.update(z, images, labels)
         masks = torch.zeros(4, 32, 32, dtype=torch.uint8)
-        collector.update(z, images, labels, masks, torch.zeros(4, dtype=torch.bool))
+        free = torch.zeros(4, dtype=torch.bool)
+        collector.update(PyramidBatch(z, images, labels, masks, free))
     found = collector.result()
     chosen = choose(found, model.prototypes.classes, model.prototypes.levels, "none")
     assert chosen.image.tolist() == loop.image.tolist()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from protopyramid.cli.explain import distinct_stems
+from protopyramid.api import distinct_stems
 from protopyramid.cli.main import main
 from protopyramid.config import load_config, load_overlay
 from protopyramid.data.manifest import read_manifest

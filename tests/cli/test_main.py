@@ -14,7 +14,7 @@ from protopyramid import __version__
 from protopyramid.cli import main as cli
 from protopyramid.errors import UserError
 
-HEAVY = ["torch", "numpy", "matplotlib", "pydantic", "PIL", "rich", "kornia", "lightning_fabric"]
+HEAVY = ["torch", "numpy", "matplotlib", "pydantic", "PIL", "rich", "lightning_fabric"]
 LIGHT = {
     "typer",
     "protopyramid",

@@ -54,11 +54,11 @@ def test_a_run_without_thresholds_says_how_to_get_them(
     out = tmp_path / "out.csv"
     command = ["predict", run, str(phantom_manifest), "--out", str(out)]
     assert main(command) == 0
-    assert "--split validation makes it" in capsys.readouterr().err
+    assert "create it with: protopyramid evaluate" in capsys.readouterr().err
     assert main(["evaluate", run, "--split", "validation", "--bootstrap", "5"]) == 0
     capsys.readouterr()
     assert main(command) == 0
-    assert "makes it" not in capsys.readouterr().err
+    assert "create it with" not in capsys.readouterr().err
     rows = rows_of(out)
     assert {row["unlike_training"] for row in rows} <= {"yes", "no"}
     assert all((float(row["unlikeness"]) > 1) == (row["unlike_training"] == "yes") for row in rows)

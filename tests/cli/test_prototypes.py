@@ -92,7 +92,7 @@ def test_prune_finds_prototypes_near_other_classes(run: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--remove", "a"], "expected numbers such as 3,7"),
+        (["--remove", "a"], "expected numbers separated by commas"),
         (["--remove", "70"], "no prototype 70"),
         (["--remove", "6"], 'class "negative" would have no prototype left'),
         (["--prune", "--remove", "1"], "choose one"),

@@ -100,7 +100,10 @@ def test_crossval_refuses_seeds_that_are_no_numbers(
 ) -> None:
     options = ["--data", str(phantoms), "--out", str(tmp_path), "--seeds", "0,one"]
     assert main(["crossval", "fpn-iaia-bl", *options]) == 2
-    assert "--seeds: expected numbers as in 0,1,2, got '0,one'" in capsys.readouterr().err
+    assert (
+        "--seeds: expected numbers separated by commas, as in 0,1,2; got '0,one'"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_resume_command_repeats_the_words_once(monkeypatch: pytest.MonkeyPatch) -> None:

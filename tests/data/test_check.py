@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from protopyramid.data.check import check_manifest, contact_sheet, render
-from protopyramid.data.images import ellipse_mask
+from protopyramid.data.geometry import ellipse_mask
 from protopyramid.data.manifest import parse_manifest, read_manifest
 from protopyramid.errors import UserError
 
@@ -133,12 +133,39 @@ def test_what_looks_odd_is_a_warning_with_its_rows(tmp_path: Path) -> None:
         "was resized",
         "darkest eighth of their range (are 12 bits of 16 used?): row 5",
         "of one grey value: row 6",
-        "beyond the image (it is cut): row 7",
+        "beyond the image (it is clipped): row 7",
         "1 of 7 rows have no patient_id",
         "class 'x' has no rows in split test",
         "class 'y' has no rows in split train",
     ):
         assert any(said in warning for warning in report.warnings), said
+
+
+def test_images_that_stretching_would_distort_are_named_with_the_remedy(tmp_path: Path) -> None:
+    for name, size in (("square", (40, 40)), ("nearly", (40, 41)), ("wide", (60, 40))):
+        values = np.random.default_rng(len(name)).integers(0, 256, size[::-1]).astype(np.uint8)
+        Image.fromarray(values).save(tmp_path / f"{name}.png")
+    rows = [f"{name}.png,x,train,P1,,,,," for name in ("square", "nearly", "wide")]
+    (found,) = [said for said in check_manifest(dataset(tmp_path, rows)).warnings if "fit" in said]
+    assert found.startswith("1 image(s) that are not square") and found.endswith(": row 4")
+    assert "--set data.fit=pad" in found
+    assert not any("fit" in said for said in check_manifest(dataset(tmp_path, rows[:2])).warnings)
+
+
+def test_whole_films_with_a_lesion_box_or_mask_are_named(tmp_path: Path) -> None:
+    small = np.zeros((40, 60), bool)
+    small[10:16, 20:28] = True  # 2 % of the image
+    save_mask(tmp_path / "small.png", small)
+    rows = [
+        "a.png,x,train,P1,,10,10,18,16",
+        "b.png,x,train,P2,small.png,,,,",
+        "c.png,x,train,P3,,10,10,25,20",  # 6 %
+        "d.png,x,train,P4,,,,,",
+    ]
+    report = check_manifest(dataset(tmp_path, rows))
+    (found,) = [said for said in report.warnings if "film" in said]
+    assert found.startswith("2 image(s) whose lesion covers less than 4%")
+    assert found.endswith(": rows 2, 3") and "crop the lesions first" in found
 
 
 def test_long_lists_are_cut_in_print_but_not_in_the_report(tmp_path: Path) -> None:
@@ -191,7 +218,7 @@ def test_a_contact_sheet_of_nothing_or_to_nowhere_is_a_user_error(tmp_path: Path
     with pytest.raises(UserError, match="no images"):
         contact_sheet(manifest, tmp_path / "sheet.png")
     some = read_manifest(dataset(tmp_path, ["a.png,x,train,,,,,,"]))
-    with pytest.raises(UserError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot be written"):
         contact_sheet(some, tmp_path / "a.png" / "sheet.png")
 
 

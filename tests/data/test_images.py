@@ -14,17 +14,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from protopyramid.config.schema import DataConfig
+from protopyramid.data.geometry import ellipse_mask
 from protopyramid.data.images import (
-    clip_box,
     content_hash,
     denormalise,
-    ellipse_mask,
-    fit_transform,
     normalise,
     prepare,
     prepare_sample,
     read_image,
-    read_mask,
 )
 from protopyramid.data.manifest import Sample, read_manifest
 from protopyramid.errors import UserError
@@ -105,63 +102,6 @@ def test_image_mask_and_box_move_together(fit: str, shape: tuple[int, int]) -> N
         rows, columns = torch.nonzero(plane, as_tuple=True)
         edges = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
         np.testing.assert_allclose(np.array(edges, float), prepared.box, atol=1.01)
-
-
-@given(st.integers(1, 500), st.integers(1, 500), st.sampled_from(["stretch", "pad"]))
-def test_the_geometry_maps_the_image_into_the_input(height: int, width: int, fit: str) -> None:
-    scale_x, scale_y, offset_x, offset_y = fit_transform(height, width, 64, fit)
-    right, bottom = width * scale_x + offset_x, height * scale_y + offset_y
-    assert 0 <= offset_x < right <= 64 + 1e-9
-    assert 0 <= offset_y < bottom <= 64 + 1e-9
-    assert max(right - offset_x, bottom - offset_y) == pytest.approx(64)
-    assert abs((64 - right) - offset_x) <= 1 + 1e-9
-    assert abs((64 - bottom) - offset_y) <= 1 + 1e-9
-
-
-def test_an_ellipse_fills_pi_quarters_of_its_box_and_stays_in_it() -> None:
-    mask = ellipse_mask((10, 20, 90, 60), 100, 120)
-    assert mask.shape == (100, 120)
-    assert mask.sum() == pytest.approx(np.pi * 40 * 20, rel=0.01)
-    rows, columns = np.nonzero(mask)
-    assert (columns.min(), columns.max() + 1, rows.min(), rows.max() + 1) == (10, 90, 20, 60)
-
-
-def test_a_tiny_box_still_has_a_pixel() -> None:
-    mask = ellipse_mask((3.1, 5.1, 3.2, 5.2), 8, 8)
-    assert np.argwhere(mask).tolist() == [[5, 3]]
-
-
-def test_boxes_are_cut_at_the_image() -> None:
-    assert clip_box((-5, 2, 30, 9), 8, 20) == (0, 2, 20, 8)
-    assert clip_box((20, 2, 30, 9), 8, 20) is None
-
-
-@pytest.mark.parametrize("value", [1, 128, 255])
-def test_every_value_but_zero_is_inside_a_mask(tmp_path: Path, value: int) -> None:
-    inside = np.eye(6, 8, dtype=bool)
-    path = save(tmp_path / "mask.png", inside * value)
-    np.testing.assert_array_equal(read_mask(path, (6, 8)), inside)
-
-
-def test_traces_of_compression_are_not_inside_a_jpeg_mask(tmp_path: Path) -> None:
-    inside = ellipse_mask((8, 8, 40, 50), 64, 64)
-    path = tmp_path / "mask.jpg"
-    Image.fromarray(inside.astype(np.uint8) * 255).save(path, quality=80)
-    assert (read_mask(path, (64, 64)) != inside).mean() < 0.005
-
-
-def test_a_mask_of_the_same_aspect_is_resized_with_a_warning(tmp_path: Path) -> None:
-    inside = np.random.default_rng(0).random((5, 7)) > 0.5
-    path = save(tmp_path / "mask.png", inside * 255)
-    with pytest.warns(UserWarning, match="7 x 5 and was resized to its image's 21 x 15"):
-        resized = read_mask(path, (15, 21))
-    np.testing.assert_array_equal(resized, np.kron(inside, np.ones((3, 3))).astype(bool))
-
-
-def test_a_mask_of_another_aspect_is_refused(tmp_path: Path) -> None:
-    path = save(tmp_path / "mask.png", np.zeros((50, 70)))
-    with pytest.raises(UserError, match=r"mask\.png: the mask is 70 x 50 but its image 100 x 100"):
-        read_mask(path, (100, 100))
 
 
 DATA = DataConfig(image_size=32)

@@ -17,6 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from protopyramid.data.phantoms import MARGINS, NEGATIVE, Phantom, make_phantom, write_phantoms
 from protopyramid.errors import UserError
 
+from .limits import error_with_file_limit
+
 SIZE = 224
 PATIENTS = 150
 
@@ -305,3 +307,9 @@ def test_brightness_of_the_faintest_spicules_is_near_that_of_a_sharp_edge() -> N
         difference = spiky.image.astype(float) - sharp.image
         change.append(np.sqrt(np.mean(difference[sharp.mask] ** 2)))
     assert min(change) < 0.5 * np.median(change)
+
+
+def test_where_a_file_cannot_grow_it_is_named_and_nothing_torn_is_left(tmp_path: Path) -> None:
+    message = error_with_file_limit(4096, lambda: write_phantoms(tmp_path / "out", patients=1))
+    assert "images/patient0000-0.png: is larger than the limit" in message
+    assert [path for path in (tmp_path / "out").rglob("*") if path.is_file()] == []

@@ -42,7 +42,7 @@ def test_a_manifest_that_is_gone_is_named(new_run, phantom_manifest, tmp_path: P
     moved = rewritten(phantom_manifest, tmp_path / "data", lambda row: row)
     run = new_run(table_path=moved)
     moved.unlink()
-    with pytest.raises(UserError, match=r"manifest\.csv.*is gone.*--data"):
+    with pytest.raises(UserError, match=r"manifest\.csv.*no longer exists.*--data"):
         evaluated_split(run, None, "test")
 
 

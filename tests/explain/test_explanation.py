@@ -17,10 +17,9 @@ from protopyramid.errors import UserError
 from protopyramid.explain.explanation import explain_array
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.ood import write_threshold
-from protopyramid.prototypes.cases import case_book
 from protopyramid.runs.run import Run, load_run
 
-KEYS = {"index", "class", "level", "similarity", "weights", "contributions", "box"}
+KEYS = {"index", "class", "level", "similarity", "weights", "contributions", "box", "box_pixels"}
 
 
 def test_contributions_of_all_prototypes_sum_to_the_logits(run: Run, lesion: Path) -> None:
@@ -41,21 +40,22 @@ def test_logits_are_those_of_the_model(run: Run, lesion: Path) -> None:
     shares = evidence.logits[0].softmax(0)
     np.testing.assert_allclose(list(explanation.probabilities.values()), shares, atol=1e-6)
     assert explanation.predicted == data.classes[int(evidence.logits[0].argmax())]
-    similarities = [part.similarity for part in explanation.prototypes]
-    np.testing.assert_allclose(similarities, evidence.scores[0], atol=1e-6)
+    scores = [part.score for part in explanation.prototypes]
+    np.testing.assert_allclose(scores, evidence.scores[0], atol=1e-6)
 
 
-def test_each_contribution_is_similarity_times_weight(run: Run, lesion: Path) -> None:
+def test_each_contribution_is_score_times_weight(run: Run, lesion: Path) -> None:
     head = run.model.head.weight.detach().double()
     for part in run.explain(lesion).prototypes:
         for number, name in enumerate(run.config.data.classes):
             assert part.weights[name] == float(head[number, part.index])
-            assert part.contributions[name] == part.similarity * part.weights[name]
+            assert part.contributions[name] == part.score * part.weights[name]
 
 
 def test_json_has_the_keys_of_the_contract(run: Run, lesion: Path, tmp_path: Path) -> None:
     content = json.loads(run.explain(lesion).save(tmp_path / "why.json").read_text())
-    assert set(content) == {"image", "predicted", "logits", "probabilities", "prototypes"}
+    keys = {"image", "predicted", "logits", "probabilities", "prototypes", "region"}
+    assert set(content) == keys
     assert content["image"] == lesion.name
     assert math.fsum(content["probabilities"].values()) == pytest.approx(1)
     for part, record in zip(content["prototypes"], run.prototypes, strict=True):
@@ -72,7 +72,9 @@ def test_json_has_the_keys_of_the_contract(run: Run, lesion: Path, tmp_path: Pat
 def test_box_encloses_the_highest_five_percent_of_the_activation(run: Run, lesion: Path) -> None:
     explanation = run.explain(lesion)
     for part in explanation.prototypes:
-        activation = explanation.activation(part.index)
+        region = explanation.region(part.index)
+        assert region.box == part.box
+        activation = region.activation
         rows, columns = np.nonzero(activation >= np.quantile(activation, 0.95))
         size = len(activation)
         expected = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
@@ -98,17 +100,6 @@ def test_a_run_folder_alone_is_enough(run: Run, lesion: Path, tmp_path: Path) ->
     assert explanation.to_json() == run.explain(lesion).to_json()
 
 
-def test_self_activation_is_one_at_the_patch_that_the_prototype_is(run: Run) -> None:
-    cases = case_book(run).cases(run.model, [record.index for record in run.prototypes])
-    size = run.config.data.image_size
-    for case in cases.values():
-        level = {2: 16, 4: 4, 5: 4}[case.record.level]
-        row = int((case.record.row + 0.5) * size / level)
-        col = int((case.record.col + 0.5) * size / level)
-        assert case.activation.max() <= 1 + 1e-5
-        assert case.activation[row - 1 : row + 1, col - 1 : col + 1].max() > 0.9
-
-
 def test_with_tta_contributions_sum_to_mean_logits_and_cases_use_none(
     new_run: Callable[..., Run], lesion: Path
 ) -> None:
@@ -118,17 +109,8 @@ def test_with_tta_contributions_sum_to_mean_logits_and_cases_use_none(
         total = sum(part.contributions[name] for part in found.prototypes)
         assert total == pytest.approx(found.logits[name], abs=1e-6)
         assert found.logits[name] != pytest.approx(other.logits[name], abs=1e-6)
-    own, same = (case_book(each).cases(each.model, [0])[0] for each in (run, single))
+    own, same = (each.cases.look_up([0])[0].region for each in (run, single))
     np.testing.assert_array_equal(own.activation, same.activation)
-
-
-def test_cases_follow_the_prototypes_when_they_change(run: Run) -> None:
-    fresh = load_run(run.folder.path)
-    before = case_book(fresh).cases(fresh.model, [0])[0].activation
-    with torch.no_grad():
-        fresh.model.prototypes.vectors.neg_()
-    after = case_book(fresh).cases(fresh.model, [0])[0].activation
-    np.testing.assert_allclose(after, -before, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +123,12 @@ def test_figures_are_written_by_suffix(
     assert path.read_bytes().startswith(magic)
 
 
-def test_other_suffixes_are_refused(run: Run, lesion: Path, tmp_path: Path) -> None:
+def test_other_suffixes_are_refused_before_anything_is_written(
+    run: Run, lesion: Path, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match=r"\.json"):
-        run.explain(lesion).save(tmp_path / "why.docx")
+        run.explain(lesion).save_all([tmp_path / "why.json", tmp_path / "why.docx"])
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_same_explanation_gives_the_same_bytes(run: Run, lesion: Path, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from pathlib import Path
 # Heavy libraries of others; of ours only what is public.
 PRELOADED = (
     "torch",
-    "kornia.geometry.transform",
     "torchmetrics.classification",
     "lightning_fabric",
     "matplotlib.pyplot",

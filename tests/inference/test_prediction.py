@@ -121,8 +121,16 @@ def test_missing_files_and_empty_folders_are_named(new_run, tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"no\.png: no such image file \(and 1 more"):
         new_run().predict(["no.png", "neither.png"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="has no image"):
+    with pytest.raises(UserError, match="nor its subfolders hold an image"):
         expand_folders([tmp_path / "empty"])
+
+
+def test_subfolders_are_searched_and_other_files_are_not_images(tmp_path: Path) -> None:
+    (tmp_path / "patient/left").mkdir(parents=True)
+    for name in ("b.png", "patient/left/a.png"):
+        Image.new("L", (8, 8)).save(tmp_path / name)
+    (tmp_path / "patient/notes.txt").write_text("not an image")
+    assert expand_folders([tmp_path]) == [tmp_path / "b.png", tmp_path / "patient/left/a.png"]
 
 
 def test_folders_stand_for_their_images(phantom_manifest) -> None:

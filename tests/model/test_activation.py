@@ -1,12 +1,21 @@
 """Activation maps and their strongest region against numpy's percentile and plain loops."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protopyramid.model.activation import activation_maps, region_box, strongest_region
+from protopyramid.model.activation import (
+    activation_maps,
+    activation_region,
+    activation_regions,
+    region_box,
+    region_of,
+    strongest_region,
+)
 
 
 def test_activation_maps_are_bilinear_with_pixel_centres_aligned():
@@ -57,3 +66,59 @@ def test_box_is_the_smallest_that_holds_every_pixel_of_the_region(seed):
 
 def test_box_of_an_empty_region_is_the_whole_image():
     assert region_box(torch.zeros(4, 4, dtype=torch.bool)) == (0.0, 0.0, 1.0, 1.0)
+
+
+# -- region --------------------------------------------------------------------------------------
+def inside(lines, height, width):
+    """Which pixel centres lie inside closed lines: rays to the right cross them an odd number of times."""
+    found = np.zeros((height, width), bool)
+    for y in range(height):
+        for x in range(width):
+            px, py = (x + 0.5) / width, (y + 0.5) / height
+            crossings = 0
+            for line in lines:
+                for (x0, y0), (x1, y1) in pairwise(line):
+                    if (y0 > py) != (y1 > py) and px < x0 + (py - y0) / (y1 - y0) * (x1 - x0):
+                        crossings += 1
+            found[y, x] = crossings % 2
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_contour_holds_exactly_the_pixels_of_the_region(seed):
+    drawn = torch.rand(5, 6, generator=torch.Generator().manual_seed(seed))
+    region = activation_region(drawn, 24, 30)
+    assert region.mask.any() and not region.mask.all()
+    assert all((line[0] == line[-1]).all() for line in region.contour)
+    np.testing.assert_array_equal(inside(region.contour, 24, 30), region.mask)
+
+
+def test_contour_at_the_border_and_around_plateaus():
+    activation = torch.zeros(20, 20)
+    activation[:, 0] = 1  # a plateau of exactly 5 % at the border
+    region = region_of(activation)
+    assert region.mask.sum() == 20
+    np.testing.assert_array_equal(inside(region.contour, 20, 20), region.mask)
+    points = np.concatenate(region.contour)
+    assert points.min() >= 0 and points.max() <= 1
+
+
+@pytest.mark.parametrize("value", [0.3, float("nan")])
+def test_a_map_without_a_region_of_its_own_has_no_contour(value):
+    region = region_of(torch.full((6, 6), value))
+    assert region.contour == [] and region.box == (0.0, 0.0, 1.0, 1.0)
+
+
+def test_regions_of_many_maps_are_those_of_each():
+    maps = torch.rand(4, 7, 7, generator=torch.Generator().manual_seed(1))
+    for similarity, region in zip(maps, activation_regions(maps, 28, 21), strict=True):
+        activation = activation_maps(similarity[None, None], 28, 21)[0, 0].numpy()
+        np.testing.assert_array_equal(region.activation, activation)
+        rows, columns = np.nonzero(activation >= np.percentile(activation, 95))
+        expected = (
+            columns.min() / 21,
+            rows.min() / 28,
+            (columns.max() + 1) / 21,
+            (rows.max() + 1) / 28,
+        )
+        assert region.box == expected

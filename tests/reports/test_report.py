@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
 from protopyramid.data.manifest import Manifest
 from protopyramid.evaluation.evaluate import evaluate_run
-from protopyramid.explain.ranking import Ranked, best_and_worst, rank
-from protopyramid.reports.comparison import leading, pick, write_comparison, write_teaser
+from protopyramid.explain.ranking import RankedImage
+from protopyramid.prototypes.pruning import prune
 from protopyramid.reports.model_card import write_model_card
-from protopyramid.reports.report import training_plots, write_report
+from protopyramid.reports.report import write_report
 from protopyramid.runs.run import Run
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
@@ -75,7 +74,7 @@ def test_report_is_one_page_without_network_or_script(evaluated: Run, manifest: 
         "Data",
         "Results on test",
         "Where it looks",
-        "Explained test cases",
+        "Explained cases",
         "Prototypes",
         "Training",
     ]
@@ -85,7 +84,9 @@ def test_report_is_one_page_without_network_or_script(evaluated: Run, manifest: 
 def test_report_shows_the_figures_of_the_evaluation(evaluated: Run) -> None:
     results = evaluated.folder.read_json("evaluation/test.json")
     page = write_report(evaluated, results).read_text()
-    assert f"{results['auroc']['mean']:.2f}" in page
+    without, included = results["auroc"]["mean"], results["auroc"]["with_negative"]["mean"]
+    assert f"<b>{without:.2f}</b><span>mean AUROC on test, negative images left out" in page
+    assert f"<b>{included:.2f}</b><span>mean AUROC with negative images included" in page
     for count in (count for row in results["confusion_matrix"] for count in row):
         assert f">{count}<small>" in page
 
@@ -93,7 +94,21 @@ def test_report_shows_the_figures_of_the_evaluation(evaluated: Run) -> None:
 def test_report_without_evaluation_or_samples_says_so(run: Run) -> None:
     page = write_report(run).read_text()
     checked(page)
-    assert "Not evaluated yet" in page and "Explained test cases" not in page
+    assert "Not evaluated yet" in page and "Explained cases" not in page
+
+
+def test_report_says_in_words_that_no_case_is_right_for_the_right_reason(
+    evaluated: Run, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poor = [
+        RankedImage(sample, sample.label, 0.9, inside=0.1, chance=0.12)
+        for sample in manifest.split("test")[:2]
+    ]
+    monkeypatch.setattr("protopyramid.reports.report.rank", lambda run, samples: poor)
+    page = write_report(evaluated, None, manifest.split("test")).read_text()
+    checked(page)
+    assert "No case qualifies: the model is nowhere both right" in page
+    assert page.count("10% lies inside the annotation (chance: 12%)") == 2
 
 
 def test_report_of_a_black_box_says_that_it_is_one(black_box: Run, manifest: Manifest) -> None:
@@ -123,58 +138,12 @@ def test_model_card_says_what_it_is_for_and_how_good_it_is(evaluated: Run) -> No
         assert text in card
 
 
+def test_model_card_tells_what_was_pruned(run: Run, manifest: Manifest, tmp_path) -> None:
+    pruned = prune(run, [0, 4], tmp_path / "new", manifest.split("train"), ()).run
+    card = write_model_card(pruned).read_text()
+    assert f"pruned from the run `{run.name}`: prototypes 0 and 4 removed" in card
+    assert "pruned" not in write_model_card(run).read_text()
+
+
 def test_model_card_without_evaluation(run: Run) -> None:
     assert "Not evaluated yet" in write_model_card(run, None).read_text()
-
-
-def test_training_plots_of_nothing_are_none() -> None:
-    assert training_plots([]) == []
-    assert training_plots([{"kind": "project"}]) == []
-
-
-# -- which cases ---------------------------------------------------------------------------------
-def test_ranking_puts_right_answers_before_wrong_ones(run: Run, manifest: Manifest) -> None:
-    ranked = rank(run, manifest.split("test"))
-    assert all(each.inside is not None and 0 <= each.inside <= 1 for each in ranked)
-    rights = [each.predicted == each.sample.label for each in ranked]
-    assert rights == sorted(rights, reverse=True)
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 9])
-def test_best_and_worst_do_not_overlap(count: int, manifest: Manifest) -> None:
-    sample = manifest.samples[0]
-    ranked = [Ranked(sample, "x", 1 - number / 10, None) for number in range(count)]
-    best, worst = best_and_worst(ranked, 2)
-    chosen = [each.probability for each in best + worst]
-    assert len(set(chosen)) == len(chosen) == min(count, 4)
-    assert best == ranked[: len(best)] and (not worst or worst[0] == ranked[-1])
-
-
-# -- comparison ----------------------------------------------------------------------------------
-def test_comparison_and_teaser_are_drawn(
-    run: Run, black_box: Run, manifest: Manifest, tmp_path: Path
-) -> None:
-    samples = manifest.split("test")
-    for path in (
-        write_comparison([run, black_box], samples, tmp_path / "comparison.png"),
-        write_teaser([black_box, run], samples, tmp_path / "teaser.png"),
-    ):
-        assert path.read_bytes().startswith(b"\x89PNG")
-
-
-def test_images_are_picked_from_every_class_in_turn(manifest: Manifest) -> None:
-    classes = ["circumscribed", "indistinct", "spiculated", "negative"]
-    chosen = pick(manifest.samples, classes, 6)
-    assert [sample.label for sample in chosen] == [
-        *["circumscribed"] * 2,
-        *["indistinct"] * 2,
-        "spiculated",
-        "negative",
-    ]
-    assert pick(manifest.samples[:1], classes, 6) == [manifest.samples[0]]
-    assert pick([], classes, 6) == []
-
-
-def test_leading_prototype_is_of_the_predicted_class(run: Run, lesion: Path) -> None:
-    explanation = run.explain(lesion)
-    assert leading(explanation).class_name == explanation.predicted

@@ -52,15 +52,14 @@ def done(
     """A cross-validation that was killed, stopped, and then let run to its end."""
     out = tmp_path_factory.mktemp("crossval") / "out"
     arguments = ["crossval", toml, "--data", data, "--folds", "2", "--seeds", "0,3", "--out", out]
-    trainer = "protopyramid.training.trainer:"
-    killed = command(*arguments, faults=[fault(f"{trainer}fit_head", 2)])
+    killed = command(*arguments, faults=[fault("fit-head", 2)])
     assert killed.code == -signal.SIGKILL, killed.stderr
     first = out / "seed-0/fold-0/model.safetensors"
     before = first.stat().st_mtime_ns
-    stop = fault(f"{trainer}CandidateCollector.update", 3, signal.SIGTERM)
+    stop = fault("project-batch", 3, signal.SIGTERM)
     stopped = command(*arguments, faults=[stop])
     assert stopped.code == 143, stopped.stderr
-    assert "Go on with: protopyramid crossval" in stopped.stderr.splitlines()[-1]
+    assert "Continue with: protopyramid crossval" in stopped.stderr.splitlines()[-1]
     ended = command(*arguments)
     assert ended.code == 0, ended.stderr
     assert first.stat().st_mtime_ns == before  # a finished run is not trained again

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
-from protopyramid.config import dump_config
-from protopyramid.data.images import normalise
-from protopyramid.data.manifest import read_manifest
-from protopyramid.data.store import ImageStore
-from protopyramid.model import build_model
 from protopyramid.model.necks import Pyramid
-from protopyramid.model.network import PrototypeNetwork
-from protopyramid.runs.folder import RunFolder
-from protopyramid.training import trainer as trainer_module
 from protopyramid.training.centring import ChannelMoments, centre_level
-from protopyramid.training.distributed import start_fabric
-from protopyramid.training.engine import train_run
-from protopyramid.training.trainer import Trainer
-
-from ..harness import PARTS, Job, Server, tiny, torchrun_environments
 
 CHANNELS = {2: 3, 3: 4, 4: 5, 5: 6}
 SIZES = {2: (8, 8), 3: (4, 4), 4: (2, 2), 5: (2, 2)}
@@ -177,148 +161,3 @@ def test_channels_that_are_all_zero_stay_finite() -> None:
     centred(neck, nothing, [[slice(0, 12)]])
     for name, tensor in neck.state_dict().items():
         torch.testing.assert_close(tensor, before[name])
-
-
-# -- in the trainer ------------------------------------------------------------------------------
-def start(phantoms: Path, out: Path, **options: Any) -> Trainer:
-    config = tiny(**options)
-    fabric = start_fabric(1, config.train.precision, "cpu")
-    return Trainer(config, read_manifest(phantoms), RunFolder(out), fabric)
-
-
-def training_pyramids(model: PrototypeNetwork, phantoms: Path, **options: Any) -> dict[int, Tensor]:
-    """z of all training images, by the model alone."""
-    config = tiny(**options)
-    samples = read_manifest(phantoms).split("train")
-    images = ImageStore(samples, config.data).load(range(len(samples))).images
-    with torch.no_grad():
-        return model.eval().pyramid(normalise(images, config.data))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"model__neck__padding": "replicate", "model__backbone__padding": "replicate"},
-        {"model__neck__batch_norm": True},
-        {"train__channels_last": False, "train__eval_batch_size": 5},
-    ],
-    ids=str,
-)
-def test_training_starts_centred_on_the_training_images(
-    phantoms: Path, tmp_path: Path, options: dict[str, Any]
-) -> None:
-    trainer = start(phantoms, tmp_path / "run", **options)
-    neck = trainer.model.neck
-    assert isinstance(neck, Pyramid)
-    trainer._centre_pyramid(neck)
-    z = training_pyramids(trainer.model, phantoms, **options)
-    assert sorted(z) == [2, 3, 4, 5]
-    assert all(is_centred(maps) for maps in z.values())
-
-
-def first_model(run: Path) -> dict[str, Tensor]:
-    """The weights of a run whose neck and backbone never learned."""
-    tensors = load_file(run / "model.safetensors")
-    return {name: x for name, x in tensors.items() if name.startswith(("backbone.", "neck."))}
-
-
-HEAD_ALONE = [
-    {"step": "train", "name": "head", "learns": ["head"], "epochs": 1},
-    {"step": "project"},
-    {"step": "fit-head"},
-]
-
-
-def test_a_run_starts_centred_or_as_drawn(phantoms: Path, tmp_path: Path) -> None:
-    for choice in ("centred", "random"):
-        options = {"model__neck__start": choice, "train__schedule": HEAD_ALONE}
-        out = train_run(tiny(**options), phantoms, tmp_path / choice)
-        model = build_model(tiny(**options))
-        model.load_state_dict(load_file(out / "model.safetensors"))
-        z = training_pyramids(model, phantoms, **options)
-        assert {is_centred(maps) for maps in z.values()} == {choice == "centred"}
-    torch.manual_seed(0)
-    drawn = build_model(tiny()).state_dict()
-    for name, tensor in first_model(tmp_path / "random").items():
-        assert torch.equal(tensor, drawn[name]), name
-
-
-def test_an_add_on_is_left_as_drawn(
-    phantoms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def never(*arguments: Any) -> None:
-        raise AssertionError("centred")
-
-    monkeypatch.setattr(trainer_module, "centre_level", never)
-    train_run(tiny("iaia-bl", train__schedule=HEAD_ALONE), phantoms, tmp_path / "run")
-
-
-def test_two_processes_start_as_one(server: Server, phantoms: Path, tmp_path: Path) -> None:
-    """Whole batches are dealt out, and their moments add up."""
-    toml = tmp_path / "head.toml"
-    toml.write_text(dump_config(tiny(train__schedule=HEAD_ALONE)))
-    for name, environments in (("one", [{}]), ("two", torchrun_environments(2))):
-        arguments = ["train", toml, "--data", phantoms, "--out", tmp_path / name]
-        for done in server.run(*[Job(arguments, (), each) for each in environments]):
-            assert done.code == 0, done.stderr
-    one, two = (first_model(tmp_path / name) for name in ("one", "two"))
-    for name, tensor in one.items():
-        torch.testing.assert_close(two[name], tensor, rtol=1e-5, atol=1e-6)
-
-
-def test_a_resumed_run_is_not_centred_again(
-    phantoms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-    original = Trainer._centre_pyramid
-    monkeypatch.setattr(
-        Trainer,
-        "_centre_pyramid",
-        lambda self, neck: calls.append(1) or original(self, neck),
-    )
-    schedule = [
-        {"step": "train", "name": "A", "learns": PARTS, "epochs": 1},
-        {"step": "project"},
-        {"step": "fit-head"},
-    ]
-
-    def fail(self: Trainer, stage: Any) -> None:
-        raise KeyboardInterrupt
-
-    config = tiny(train__schedule=schedule)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Trainer, "_project_stage", fail)
-        train_run(config, phantoms, tmp_path / "run")
-    assert len(calls) == 1
-    train_run(config, phantoms, tmp_path / "run", resume=True)
-    assert len(calls) == 1
-
-
-@pytest.mark.parametrize("most", [None, 1, 5, 23, 24, 256])
-def test_a_sample_is_spread_evenly_and_no_larger_than_asked_for(
-    phantoms: Path, tmp_path: Path, most: int | None
-) -> None:
-    trainer = start(phantoms, tmp_path / "run")
-    seen, pool = trainer._pool(most).tolist(), trainer._pool()
-    assert len(pool) == 24
-    if most is None or most >= 24:
-        assert seen == pool.tolist()
-        return
-    assert 1 <= len(seen) <= most
-    places = [pool.tolist().index(image) for image in seen]
-    assert places[0] == 0
-    assert len(set(np.diff(places).tolist())) <= 1
-
-
-def test_maps_that_are_held_and_maps_that_are_not_give_the_same_start(
-    phantoms: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn, held = start(phantoms, tmp_path / "drawn"), start(phantoms, tmp_path / "held")
-    held._centre_pyramid(held.model.neck)
-    monkeypatch.setattr("protopyramid.training.trainer.HELD_BYTES", 0)
-    computed = start(phantoms, tmp_path / "computed")
-    computed._centre_pyramid(computed.model.neck)
-    before, one, other = (each.model.neck.state_dict() for each in (drawn, held, computed))
-    assert all(torch.equal(one[name], tensor) for name, tensor in other.items())
-    assert any(not torch.equal(before[name], tensor) for name, tensor in other.items())

@@ -11,8 +11,6 @@ from torch import nn
 from protopyramid.errors import UserError
 from protopyramid.runs.folder import RunFolder
 from protopyramid.training.checkpoint import (
-    Position,
-    State,
     checksum,
     load_best,
     load_checkpoint,
@@ -20,6 +18,7 @@ from protopyramid.training.checkpoint import (
     save_best,
     save_checkpoint,
 )
+from protopyramid.training.state import Position, State
 
 RECORDS = [{"index": 0, "class": "spiculated", "level": 2, "image": "ä b.png", "similarity": 0.5}]
 
@@ -37,11 +36,11 @@ def step(model: nn.Module, optimiser: torch.optim.Optimizer, seed: int) -> None:
     optimiser.zero_grad()
 
 
-def state(stage: int = 1) -> State:
-    return State(Position(stage, 2, 3), (0.75, -1.25), RECORDS, {"fine": 0.1}, 3)
+def state(phase: int = 1) -> State:
+    return State(Position(phase, 2, 3), (0.75, -1.25), RECORDS, {"fine": 0.1}, 3)
 
 
-def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+def test_training_continues_from_a_checkpoint_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     model = network()
     optimiser = torch.optim.AdamW(model.parameters(), 0.01)
     for seed in range(3):
@@ -74,47 +73,47 @@ def test_an_empty_state_comes_back_too(tmp_path: Path) -> None:
 def test_the_last_two_are_kept(tmp_path: Path) -> None:
     for number in range(1, 6):
         save_checkpoint(RunFolder(tmp_path), number, state(number), network().state_dict(), None)
-    save_best(RunFolder(tmp_path), network().state_dict(), RECORDS, "stage 3")
+    save_best(RunFolder(tmp_path), network().state_dict(), RECORDS, "phase 3")
     names = sorted(path.name for path in (tmp_path / "checkpoint").iterdir())
     assert names == ["00000004.safetensors", "00000005.safetensors", "best.safetensors"]
 
 
-def test_a_damaged_newest_one_is_passed_over_with_a_warning(tmp_path: Path) -> None:
+def test_a_damaged_newest_one_is_skipped_with_a_warning(tmp_path: Path) -> None:
     for number in (1, 2):
         save_checkpoint(RunFolder(tmp_path), number, state(number), network().state_dict(), None)
     newest = tmp_path / "checkpoint/00000002.safetensors"
     content = bytearray(newest.read_bytes())
     content[-3] ^= 1
     newest.write_bytes(bytes(content))
-    with pytest.warns(UserWarning, match="damaged .its checksum differs.; using the one before"):
+    with pytest.warns(UserWarning, match="damaged .checksum mismatch.; using the one before it"):
         restored = load_checkpoint(RunFolder(tmp_path))
     assert restored is not None
     assert restored.state == state(1)
 
 
-def test_no_checkpoint_is_none_and_no_whole_one_is_an_error(tmp_path: Path) -> None:
+def test_no_checkpoint_is_none_and_no_intact_one_is_an_error(tmp_path: Path) -> None:
     assert load_checkpoint(RunFolder(tmp_path)) is None
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint/00000001.safetensors").write_bytes(b"nothing")
-    with pytest.warns(UserWarning), pytest.raises(UserError, match="no checkpoint is whole"):
+    with pytest.warns(UserWarning), pytest.raises(UserError, match="no checkpoint is intact"):
         load_checkpoint(RunFolder(tmp_path))
 
 
 def test_the_best_model_comes_back_with_its_sources(tmp_path: Path) -> None:
-    save_best(RunFolder(tmp_path), network().state_dict(), RECORDS, "stage 3")
+    save_best(RunFolder(tmp_path), network().state_dict(), RECORDS, "phase 3")
     tensors, records, note = load_best(RunFolder(tmp_path))
     assert records == RECORDS
-    assert note == "stage 3"
+    assert note == "phase 3"
     assert all(torch.equal(tensors[name], t) for name, t in network().state_dict().items())
 
 
 def test_a_damaged_best_model_is_never_used(tmp_path: Path) -> None:
-    save_best(RunFolder(tmp_path), network().state_dict(), RECORDS, "stage 3")
+    save_best(RunFolder(tmp_path), network().state_dict(), RECORDS, "phase 3")
     path = tmp_path / "checkpoint/best.safetensors"
     content = bytearray(path.read_bytes())
     content[-9] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(UserError, match="its checksum differs"):
+    with pytest.raises(UserError, match="checksum mismatch"):
         load_best(RunFolder(tmp_path))
 
 

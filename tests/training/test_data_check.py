@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from pathlib import Path
 
 import pytest
 
+from protopyramid.config.loading import parse_assignments
 from protopyramid.errors import UserError
 from protopyramid.training.data_check import training_manifest
 from protopyramid.training.engine import train_run
@@ -32,12 +34,12 @@ def test_good_data_is_taken_in_silence(phantoms: Path) -> None:
     [
         (
             lambda row: "" if ",indistinct,train," in row else row,
-            "no training image of class indistinct; add some, or leave the class out with --set",
+            "no training image of class indistinct; add some, or leave the class out: --set",
         ),
         (lambda row: row if ",train," not in row else "", "no row has split 'train'"),
         (
             lambda row: "" if ",spiculated,train," in row and "0004" not in row else row,
-            "class spiculated has 1 training images but 2 prototypes on a level",
+            "class spiculated has 1 training images but 2 prototypes on one level",
         ),
         (lambda row: row.replace(",negative,", ",normal,"), "'normal' is not one of the classes"),
     ],
@@ -48,7 +50,36 @@ def test_data_that_does_not_suffice_is_refused(
     manifest = copy_manifest(phantoms, tmp_path / "data", change)
     with pytest.raises(UserError, match=message):
         train_run(tiny(), manifest, tmp_path / "run")
-    assert not (tmp_path / "run/format").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_labels_are_one_line_whose_advice_works(phantoms: Path, tmp_path: Path) -> None:
+    names = {"circumscribed": "smooth", "indistinct": "o'blurred", "spiculated": "star"}
+
+    def renamed(row: str) -> str:
+        image, label, *rest = row.split(",")
+        return "" if label == "negative" else ",".join([image, names[label], *rest])
+
+    manifest = copy_manifest(phantoms, tmp_path / "data", renamed)
+    with pytest.raises(UserError) as caught:
+        training_manifest(manifest, tiny())
+    message = str(caught.value)
+    assert "and 29 more rows" in message and message.count("not one of the classes") == 1
+    words = shlex.split(message.partition("as they are: ")[2])
+    assert words[::2] == ["--set", "--set"]
+    followed = tiny(**parse_assignments(words[1::2]))
+    assert sorted(followed.data.classes) == sorted(names.values())
+    assert followed.data.negative_class == ""
+    assert len(training_manifest(manifest, followed).samples) == 30
+
+
+def test_the_negative_class_stays_where_the_labels_have_it(phantoms: Path, tmp_path: Path) -> None:
+    manifest = copy_manifest(
+        phantoms, tmp_path / "data", lambda row: row.replace(",indistinct,", ",other,")
+    )
+    with pytest.raises(UserError, match=r'"other"') as caught:
+        training_manifest(manifest, tiny())
+    assert "negative_class" not in str(caught.value)
 
 
 def test_patches_may_share_an_image_where_the_config_says_so(
@@ -64,7 +95,7 @@ def test_patches_may_share_an_image_where_the_config_says_so(
 
 def test_a_fine_loss_without_masks_is_warned_about(phantoms: Path, tmp_path: Path) -> None:
     manifest = copy_manifest(phantoms, tmp_path / "data", without_annotation)
-    with pytest.warns(UserWarning, match="the fine loss does nothing; add masks or set"):
+    with pytest.warns(UserWarning, match="the fine loss has no effect; add masks or set"):
         training_manifest(manifest, tiny())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -90,3 +121,18 @@ def test_a_class_without_validation_images_is_warned_about(phantoms: Path, tmp_p
     )
     with pytest.warns(UserWarning, match="no validation image of class indistinct"):
         training_manifest(manifest, tiny())
+
+
+def test_lesions_without_a_place_are_told_where_lesions_are_cut_out(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    rows = phantoms.read_text().splitlines()
+    first = next(n for n, row in enumerate(rows) if ",spiculated,train," in row)
+    rows[first] = without_annotation(rows[first])
+    folder = phantoms.parent
+    (folder / "part.csv").write_text("\n".join(rows) + "\n")
+    with pytest.warns(
+        UserWarning, match=rf"1 of 30 lesions .*first row {first + 1}\), so the model sees"
+    ):
+        training_manifest(folder / "part.csv", tiny(data__crop="lesion"))
+    (folder / "part.csv").unlink()

@@ -30,6 +30,8 @@ WHOLE = {
     "metrics.jsonl",
     "model.safetensors",
     "prototypes.json",
+    "thresholds.json",
+    "MODEL_CARD.md",
 }
 
 
@@ -163,7 +165,7 @@ def test_two_processes_learn_what_one_learns_up_to_batch_statistics(
     found, expected = (
         RunFolder(run).read_lines("metrics.jsonl") for run in (pair[0], reference.folder)
     )
-    # Stage A: frozen batch norm, so that the mean gradient of two halves is that of the whole batch.
+    # Phase A: frozen batch norm, so that the mean gradient of two halves is that of the whole batch.
     for mine, wanted in zip(found[:2], expected[:2], strict=True):
         assert mine["losses"]["cross_entropy"] == pytest.approx(
             wanted["losses"]["cross_entropy"], abs=0.02
@@ -171,17 +173,17 @@ def test_two_processes_learn_what_one_learns_up_to_batch_statistics(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_signal_to_one_process_stops_both_and_they_go_on(
+def test_a_signal_to_one_process_stops_both_and_they_continue(
     server: Server, reference: Reference, pair: tuple[Path, Done], tmp_path: Path, rank: int
 ) -> None:
     out = tmp_path / "run"
-    stop = fault("protopyramid.training.trainer:Trainer._batch", 2, signal.SIGTERM)
+    stop = fault("batch", 2, signal.SIGTERM)
     faults = [(), ()]
     faults[rank] = (stop,)
     first, second = in_two_processes(server, reference.arguments(out), faults)
     assert (first.code, second.code) == (143, 0), first.stderr + second.stderr
     last = first.stderr.splitlines()[-1]
-    assert "Go on with: torchrun --nproc-per-node 2 -m protopyramid train" in last
+    assert "Continue with: torchrun --nproc-per-node 2 -m protopyramid train" in last
     assert "Traceback" not in first.stderr + second.stderr
     if rank:
         return
@@ -196,7 +198,7 @@ def test_two_machines_have_a_cache_each_and_are_killed_and_resumed(
 ) -> None:
     """As many processes make the same model, whichever machines they are on."""
     out = tmp_path / "run"
-    kill = (fault("protopyramid.training.trainer:Trainer._batch", 5),)
+    kill = (fault("batch", 5),)
     ends = in_two_processes(server, reference.arguments(out), [kill, kill], machines=2)
     assert [end.code for end in ends] == [-signal.SIGKILL] * 2
     parts = {path.relative_to(out / "cache").as_posix() for path in (out / "cache").glob("*/*")}
@@ -209,7 +211,7 @@ def test_two_machines_have_a_cache_each_and_are_killed_and_resumed(
 
 
 @pytest.mark.parametrize("case", ["finished", "locked", "full disk", "diverged"])
-def test_a_mistake_of_the_user_ends_both_processes_with_one_line(
+def test_an_error_of_the_user_ends_both_processes_with_one_line(
     server: Server, reference: Reference, tmp_path: Path, case: str
 ) -> None:
     out = tmp_path / "run"
@@ -236,8 +238,8 @@ def test_a_mistake_of_the_user_ends_both_processes_with_one_line(
     assert "error" not in second.stderr and "Traceback" not in first.stderr + second.stderr
 
 
-def test_devices_that_are_not_there_are_a_mistake_of_the_user() -> None:
-    with pytest.raises(UserError, match="--accelerator nonsense"):
+def test_devices_that_are_not_there_are_an_error_of_the_user() -> None:
+    with pytest.raises(UserError, match="--accelerator nonsense: not available on this machine"):
         processes.start_fabric(1, "32-true", "nonsense")
 
 
@@ -250,7 +252,7 @@ def test_devices_that_are_not_there_are_a_mistake_of_the_user() -> None:
         ("AVX2", "32-true", False),
     ],
 )
-def test_an_arithmetic_that_the_processor_imitates_is_warned_of(
+def test_a_precision_that_the_cpu_emulates_causes_a_warning(
     monkeypatch: pytest.MonkeyPatch, kind: str, precision: str, slow: bool
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kind)
@@ -260,7 +262,7 @@ def test_an_arithmetic_that_the_processor_imitates_is_warned_of(
     assert [precision in str(each.message) for each in caught] == [True] * slow
 
 
-def test_shares_are_all_parts_dealt_out() -> None:
+def test_shares_are_a_partition_of_the_parts() -> None:
     class Two:
         world_size = 2
 

@@ -74,7 +74,7 @@ def independent_fit(data: Case, settings: HeadFitConfig) -> np.ndarray:
 
     weight = first
     options = {"maxiter": 50_000, "maxfun": 50_000, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 50}
-    for _ in range(6):  # one run at times stops early; a fresh one goes on from there
+    for _ in range(6):  # one run at times stops early; a fresh one continues from there
         start = np.stack([weight.clip(0), (-weight).clip(0)]).ravel()
         bounds = [(0, None)] * len(start)
         best = minimize(

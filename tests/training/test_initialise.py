@@ -1,4 +1,4 @@
-"""The start of the prototypes: patches of their class and level, spread, reproducible."""
+"""Initial prototypes: patches of their class and level, spread, reproducible."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from protopyramid.model.similarity import Similarity
 from protopyramid.training.initialise import (
     CollectedPatches,
     PatchCollector,
+    initialise_prototypes,
     kmeans_plus_plus,
-    merge,
-    start_prototypes,
+    merge_patches,
 )
+from protopyramid.training.patches import PyramidBatch
 
 COUNTS = {0: {3: 3, 5: 2}, 1: {5: 2}}  # class 2 has no prototypes, class 1 none on level 3
 SIZES = {3: (6, 6), 5: (3, 3)}
@@ -51,7 +52,7 @@ def collect(
     for start in range(0, len(order), batch):
         at = torch.tensor(order[start : start + batch])
         some = {level: maps[at] for level, maps in z.items()}
-        collector.update(some, at, LABELS[at], masks[at], at % 2 == 0)
+        collector.update(PyramidBatch(some, at, LABELS[at], masks[at], at % 2 == 0))
     return collector.result()
 
 
@@ -87,8 +88,8 @@ def test_batches_order_and_processes_change_nothing() -> None:
     whole = collect()
     same(whole, collect(order=list(reversed(range(COUNT))), batch=7))
     halves = [collect(order=[0, 2, 4, 6, 8, 10, 12, 14, 1]), collect(order=[13, 11, 9, 7, 5, 3, 1])]
-    same(whole, merge(halves))
-    same(whole, merge(halves[::-1]))
+    same(whole, merge_patches(halves))
+    same(whole, merge_patches(halves[::-1]))
 
 
 def test_another_seed_takes_other_patches() -> None:
@@ -103,7 +104,8 @@ def test_all_cells_are_taken_about_equally_often() -> None:
     z = {level: torch.randn(n, DIM, *size) for level, size in SIZES.items()}
     masks = torch.zeros(n, SIDE, SIDE, dtype=torch.uint8)
     labels = torch.zeros(n, dtype=torch.long)
-    collector.update(z, torch.arange(n), labels, masks, torch.zeros(n, dtype=torch.bool))
+    free = torch.zeros(n, dtype=torch.bool)
+    collector.update(PyramidBatch(z, torch.arange(n), labels, masks, free))
     found = collector.result()
     counts = torch.bincount(found.cells[found.levels == 3], minlength=36).double()
     expected = 4 * n / 36
@@ -114,7 +116,7 @@ def test_all_cells_are_taken_about_equally_often() -> None:
 @pytest.mark.parametrize("kind", ["cosine", "log-l2"])
 def test_prototypes_start_as_different_patches_of_their_class_and_level(kind: str) -> None:
     prototypes, found = layer(kind), collect()
-    start_prototypes(prototypes, found, seed=0)
+    initialise_prototypes(prototypes, found, seed=0)
     rows = [tuple(v.tolist()) for v in prototypes.vectors.detach()]
     assert len(set(rows)) == len(rows)
     for vector, number, level in zip(rows, prototypes.classes, prototypes.levels, strict=True):
@@ -127,7 +129,7 @@ def test_the_start_is_reproducible_and_depends_on_the_seed() -> None:
     starts = []
     for seed, order in ((0, None), (0, list(reversed(range(COUNT)))), (1, None)):
         prototypes = layer()
-        start_prototypes(prototypes, found if order is None else collect(order), seed)
+        initialise_prototypes(prototypes, found if order is None else collect(order), seed)
         starts.append(prototypes.vectors.detach().clone())
     assert torch.equal(starts[0], starts[1])
     assert not torch.equal(starts[0], starts[2])
@@ -160,7 +162,7 @@ def test_too_few_patches_are_repeated_with_noise_and_a_warning() -> None:
     keep[(found.levels == 3).nonzero()[1:, 0]] = False
     few = CollectedPatches(*(x[keep] for x in vars(found).values()))
     with pytest.warns(UserWarning, match="class number 0, level 3: 3 prototypes but only 1"):
-        start_prototypes(prototypes, few, seed=0)
+        initialise_prototypes(prototypes, few, seed=0)
     group = prototypes.vectors.detach()[:3]
     assert torch.equal(group[0], few.vectors[few.levels == 3][0])
     assert torch.nn.functional.cosine_similarity(group[:1], group).min() > 0.99
@@ -172,7 +174,7 @@ def test_a_class_without_patches_keeps_its_vectors_and_warns() -> None:
     before = prototypes.vectors.detach().clone()
     keep = found.classes != 1
     with pytest.warns(UserWarning, match=r"class number 1, level 5.*no training patch"):
-        start_prototypes(
+        initialise_prototypes(
             prototypes, CollectedPatches(*(x[keep] for x in vars(found).values())), seed=0
         )
     own = prototypes.classes == 1
@@ -184,7 +186,7 @@ def test_nothing_collected_is_only_warned_about() -> None:
     prototypes = layer()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        start_prototypes(prototypes, PatchCollector(prototypes, 0).result(), seed=0)
+        initialise_prototypes(prototypes, PatchCollector(prototypes, 0).result(), seed=0)
     assert len(caught) == 3
 
 

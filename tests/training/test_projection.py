@@ -16,12 +16,12 @@ from protopyramid.errors import UserError
 from protopyramid.model.pooling import Pooling
 from protopyramid.model.prototypes import PrototypeLayer, classes_and_levels
 from protopyramid.model.similarity import Similarity
+from protopyramid.training.patches import PyramidBatch
 from protopyramid.training.projection import (
     CandidateCollector,
     Candidates,
     choose,
-    eligible_cells,
-    merge,
+    merge_candidates,
     project,
 )
 
@@ -81,7 +81,8 @@ def collect(
     for start in range(0, len(order), batch):
         at = torch.tensor(order[start : start + batch])
         z = {level: maps[at] for level, maps in data.z.items()}
-        collector.update(z, at, data.labels[at], data.masks[at], data.annotated[at])
+        batch_of = (data.labels[at], data.masks[at], data.annotated[at])
+        collector.update(PyramidBatch(z, at, *batch_of))
     return collector.result()
 
 
@@ -203,8 +204,8 @@ def test_merged_halves_are_the_whole_even_when_an_image_is_in_both(unique: str) 
     whole = collect(prototypes, data, rule)
     odd = collect(prototypes, data, rule, [1, 3, 5, 7, 9, 11, 13, 15, 0, 2])
     even = collect(prototypes, data, rule, [16, 14, 12, 10, 8, 6, 4, 2, 0])
-    same(whole, merge([odd, even]))
-    same(whole, merge([even, odd]))
+    same(whole, merge_candidates([odd, even]))
+    same(whole, merge_candidates([even, odd]))
 
 
 def test_equal_patches_go_to_the_lower_image_and_cell_in_any_order() -> None:
@@ -306,15 +307,6 @@ def test_diverged_training_is_told_instead_of_projected() -> None:
             project(prototypes, collect(prototypes, data, rule), rule)
 
 
-def test_an_empty_mask_is_no_annotation() -> None:
-    masks = torch.zeros(3, 8, 8, dtype=torch.uint8)
-    masks[1, 3, 3] = 1
-    masks[2, 3, 3] = 1
-    cells = eligible_cells(masks, torch.tensor([True, True, False]), (4, 4))
-    assert cells[0].all() and cells[2].all()
-    assert cells[1].nonzero().tolist() == [[1, 1]]
-
-
 def test_the_summary_names_the_worst_prototype() -> None:
     data, prototypes = world(), layer()
     rule = ProjectionConfig()
@@ -323,8 +315,19 @@ def test_the_summary_names_the_worst_prototype() -> None:
     nearest = [p.nearest for p in report.prototypes]
     assert report.mean_nearest == pytest.approx(np.mean(nearest))
     assert report.worst_nearest == pytest.approx(np.min(nearest))
-    assert f"prototype {worst.index}, {NAMES[worst.class_number]}" in report.lines(NAMES)[0]
-    assert ("changed the model" in " ".join(report.lines(NAMES))) == (worst.nearest < 0.8)
+    assert f"prototype {worst.index}, {NAMES[worst.class_number]}" in report.summary(NAMES)
+    far = sum(value < 0.8 for value in nearest)
+    assert (f", {far} below 0.8;" in report.summary(NAMES)) == bool(far)
+    assert ("lower loss.fine.weight" in report.advice) == bool(far)
+
+
+def test_prototypes_that_are_patches_get_no_advice() -> None:
+    data, prototypes = world(), layer()
+    rule = ProjectionConfig()
+    assert project(prototypes, collect(prototypes, data, rule), rule).advice
+    again = project(prototypes, collect(prototypes, data, rule), rule)
+    assert not again.advice
+    assert "below" not in again.summary(NAMES)
 
 
 def same(a: Candidates, b: Candidates) -> None:

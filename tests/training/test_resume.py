@@ -17,8 +17,6 @@ from protopyramid.utils.files import TEMPORARY
 
 from ..harness import Command, Reference, copy_manifest, fault
 
-TRAINER = "protopyramid.training.trainer"
-
 
 @pytest.fixture(scope="module")
 def killed(
@@ -26,7 +24,7 @@ def killed(
 ) -> Path:
     """A run that was killed in its second epoch: it has two checkpoints."""
     out = tmp_path_factory.mktemp("killed") / "run"
-    done = command(*reference.arguments(out), faults=[fault(f"{TRAINER}:Trainer._batch", 5)])
+    done = command(*reference.arguments(out), faults=[fault("batch", 5)])
     assert done.code == -signal.SIGKILL, done.stderr
     assert len(checkpoints(out)) == 2
     return out
@@ -73,7 +71,7 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(
     done = command(*reference.arguments(stopped), "--resume")
     assert done.code == 0, done.stderr
     warnings = [line for line in done.stderr.splitlines() if "warning" in line]
-    assert any(newest.name in line and "using the one before" in line for line in warnings)
+    assert any(newest.name in line and "using the one before it" in line for line in warnings)
     assert (stopped / "model.safetensors").read_bytes() == reference.model
 
 
@@ -85,7 +83,7 @@ def test_two_damaged_checkpoints_are_told_and_nothing_is_trained(
     done = command(*reference.arguments(stopped), "--resume")
     assert done.code == 2
     assert done.stderr.splitlines()[-1].startswith("protopyramid: error: ")
-    assert "no checkpoint is whole" in done.stderr
+    assert "no checkpoint is intact" in done.stderr
 
 
 @pytest.mark.parametrize("place", ["os:fsync", "tempfile:mkstemp", "os:replace"])
@@ -100,7 +98,7 @@ def test_a_full_disk_leaves_the_old_checkpoint_whole(
     assert done.code == 2
     errors = [line for line in done.stderr.splitlines() if "error" in line]
     assert len(errors) == 1
-    assert "the disk is full; free some space, then run the same command again" in errors[0]
+    assert "the disk is full; free some space, then continue with --resume" in errors[0]
     assert "Traceback" not in done.stderr
     assert {path.name: path.read_bytes() for path in checkpoints(stopped)} == before
     assert not list(stopped.rglob(TEMPORARY + "*"))
@@ -121,13 +119,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_disk_that_is_really_full_ends_in_one_line_and_the_run_goes_on_later(
+def test_a_disk_that_is_really_full_ends_in_one_line_and_the_run_continues_later(
     command: Command, reference: Reference, small_disk: Path
 ) -> None:
     out = small_disk / "run"
-    done = command(
-        *reference.arguments(out), faults=[fault(f"{TRAINER}:Trainer._batch", 2, signal.SIGTERM)]
-    )
+    done = command(*reference.arguments(out), faults=[fault("batch", 2, signal.SIGTERM)])
     assert done.code == 143, done.stderr
     newest = load_checkpoint(RunFolder(out))
     filler = small_disk / "filler"
@@ -161,7 +157,7 @@ def test_a_stopped_run_is_not_begun_again(
     command: Command, reference: Reference, stopped: Path
 ) -> None:
     message = one_error(command(*reference.arguments(stopped)))
-    assert "a run that was stopped; go on with --resume" in message
+    assert "a run that was stopped; continue it with --resume" in message
 
 
 def test_a_finished_run_is_left_alone(command: Command, reference: Reference) -> None:
@@ -178,7 +174,7 @@ def test_another_configuration_is_refused(
     command: Command, reference: Reference, stopped: Path, setting: str
 ) -> None:
     again = command(*reference.arguments(stopped), "--resume", "--set", setting)
-    assert "begun with another configuration" in one_error(again)
+    assert "started with another configuration" in one_error(again)
 
 
 def test_another_manifest_is_refused(
@@ -196,7 +192,7 @@ def test_a_run_folder_of_another_format_is_refused(
 ) -> None:
     (stopped / "format").write_text("99\n")
     again = command(*reference.arguments(stopped), "--resume")
-    assert "run folder of format '99', this version reads format 1" in one_error(again)
+    assert "run folder of format '99', but this version reads format 1" in one_error(again)
 
 
 def test_a_run_folder_in_use_is_refused(
@@ -212,6 +208,6 @@ def test_resume_in_a_new_folder_begins(
 ) -> None:
     """A job script can always say --resume."""
     out = tmp_path / "run"
-    kill = fault(f"{TRAINER}:Trainer._batch", 1)
+    kill = fault("batch")
     assert command(*reference.arguments(out), "--resume", faults=[kill]).code == -signal.SIGKILL
     assert (out / "format").is_file()

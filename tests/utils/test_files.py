@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,25 @@ def test_reserved_space_is_there_at_once(
         files.reserve(file, size)
         assert os.fstat(file.fileno()).st_size == size
     assert (tmp_path / "cache.bin").read_bytes() == bytes(size)
+
+
+def test_a_limit_for_files_is_an_error_of_the_user(tmp_path: Path) -> None:
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+            files.write_bytes(tmp_path / "long.bin", bytes(100))
+        except UserError as error:
+            code = 0 if "long.bin" in str(error) and "ulimit" in str(error) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    files.write_text(tmp_path / "file", "")
+    with pytest.raises(UserError, match="file/inner"):
+        files.make_folder(tmp_path / "file/inner")
+    assert files.make_folder(tmp_path / "a/b").is_dir()

@@ -59,3 +59,12 @@ def test_in_another_thread_signals_are_left_alone() -> None:
     thread.start()
     thread.join()
     assert found == [(0, before)]
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_what_is_said_of_the_stop_is_true(saved: bool) -> None:
+    advice = Stopped(signal.SIGINT, saved).advice("protopyramid train --resume")
+    assert advice.startswith("stopped by SIGINT")
+    assert advice.endswith(": protopyramid train --resume")
+    assert ("everything is saved" in advice) == saved
+    assert ("not saved" in advice) == (not saved)

@@ -19,6 +19,7 @@ from protopyramid.benchmarks.settings import (
 from protopyramid.benchmarks.timing import in_turns
 from protopyramid.config.schema import Config
 from protopyramid.model.prototypes import PrototypeLayer
+from protopyramid.training.patches import PyramidBatch
 from protopyramid.training.projection import CandidateCollector, project
 
 PROJECTION_TARGET = 1.05  # ours: times the model's own forward passes
@@ -94,7 +95,8 @@ class _Search:
 
     def update(self, z: dict[int, Tensor], images: Tensor, labels: Tensor) -> None:
         masks = self.masks.expand(len(images), -1, -1)
-        self.collector.update(z, images, labels, masks, torch.zeros(len(images), dtype=torch.bool))
+        annotated = torch.zeros(len(images), dtype=torch.bool)
+        self.collector.update(PyramidBatch(z, images, labels, masks, annotated))
 
     def finish(self) -> None:
         project(self.prototypes, self.collector.result(), self.config.projection)

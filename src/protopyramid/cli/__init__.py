@@ -1,1 +1,1 @@
-"""The command line: one module a verb, heavy imports inside the commands."""
+"""The command line: one module per verb, with heavy imports inside the commands."""

@@ -41,11 +41,10 @@ def bench(
 
     from protopyramid.benchmarks.growth import FULL_GROWTH, QUICK_GROWTH
     from protopyramid.benchmarks.settings import FULL, QUICK
-    from protopyramid.errors import UserError
     from protopyramid.utils.allocator import keep_freed_memory
+    from protopyramid.utils.files import check_output_folder
 
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out}: is a file; give a folder to write to")
+    check_output_folder(out)
     if threads:
         torch.set_num_threads(threads)
     keep_freed_memory()  # as in training; both sides of a ratio have it
@@ -67,23 +66,19 @@ def show_rows(settings: "Settings", out: Path) -> None:
     )
     from protopyramid.benchmarks.row import Row
     from protopyramid.benchmarks.rows import ROWS
-    from protopyramid.cli.console import progress, say
-    from protopyramid.cli.evaluate import new_table, terminal
+    from protopyramid.cli.console import say, show_table, terminal
+    from protopyramid.utils.progress_bar import progress_bar
 
     start, others = time.monotonic(), OtherPrograms()
     rows: list[Row] = []
-    with progress("bench") as update:
+    with progress_bar("bench", "rows") as update:
         for number, measure in enumerate(ROWS):
             update(number, len(ROWS))
             rows += measure(settings)
         update(len(ROWS), len(ROWS))
-    table = new_table(*HEADER)
-    for row in rows:
-        table.add_row(*cells(row))
-    console = terminal()
-    console.print(table)
+    show_table(HEADER, [cells(row) for row in rows])
     for line in notes(rows):
-        console.print(line)
+        terminal().print(line)
     took = time.monotonic() - start
     say(f"{summary(rows)}; took {took:.0f} s")
     share = others.share
@@ -95,8 +90,7 @@ def show_growth(growth: "Growth", out: Path) -> None:
     """Measure the curves, print their orders, write `growth.json` and a plot per variable."""
     from protopyramid.benchmarks.growth import all_curves, draw
     from protopyramid.benchmarks.report import VERDICTS, OtherPrograms, write_curves
-    from protopyramid.cli.console import say
-    from protopyramid.cli.evaluate import new_table, terminal
+    from protopyramid.cli.console import new_table, say, terminal
 
     start, others = time.monotonic(), OtherPrograms()
     table = new_table(

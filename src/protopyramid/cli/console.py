@@ -1,26 +1,29 @@
-"""What the commands say and show: results on stdout, progress and warnings on stderr."""
+"""What the commands print: results on stdout, progress and warnings on stderr."""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from protopyramid.errors import UserError
 
-LINES_IN_A_LOG = 10
-
-Update = Callable[[int, int], None]
+LOG_WIDTH = 132
 
 
 def say(text: str) -> None:
-    """A result, on stdout."""
+    """Print a result on stdout."""
     typer.echo(text)
 
 
+def say_on_stderr(line: str) -> None:
+    """Print a line of progress on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def new_folder(folder: Path, force: bool = False) -> None:
-    """Make a folder to write to; one with something in it is refused unless forced."""
+    """Make a folder to write to; one that holds anything is refused unless forced."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file; give a folder to write to")
     if not force and folder.is_dir() and any(folder.iterdir()):
@@ -28,32 +31,46 @@ def new_folder(folder: Path, force: bool = False) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: cannot be made: {error.strerror}") from None
+        raise UserError(f"{folder}: cannot be created: {error.strerror}") from None
 
 
-@contextmanager
-def progress(what: str) -> Iterator[Update]:
-    """A function of (done, total): a bar on a terminal, about ten plain lines in a log."""
-    if not sys.stderr.isatty():
-        yield _plain_lines(what)
-        return
+def terminal() -> Any:
+    """The terminal, or a log that is wide enough for the tables."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    width = None if sys.stdout.isatty() else LOG_WIDTH
+    return Console(width=width, highlight=False, markup=False, soft_wrap=False)
 
 
-def _plain_lines(what: str) -> Update:
-    last = -1
+def new_table(first: str, *others: str) -> Any:
+    """A table whose columns after the first are numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
 
-    def update(done: int, total: int) -> None:
-        nonlocal last
-        tenth = done * LINES_IN_A_LOG // max(total, 1)
-        if tenth != last:
-            last = tenth
-            print(f"{what}: {done} of {total}", file=sys.stderr, flush=True)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
 
-    return update
+
+def show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table on stdout."""
+    table = new_table(*header)
+    for row in rows:
+        table.add_row(*row)
+    terminal().print(table)
+
+
+def parse_numbers(text: str, option: str) -> list[int]:
+    """The numbers of an option.
+
+    >>> parse_numbers("3, 7", "--remove")
+    [3, 7]
+    """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() for part in parts):
+        raise UserError(
+            f"{option}: expected numbers separated by commas, as in 0,1,2; got {text!r}"
+        )
+    return [int(part) for part in parts]

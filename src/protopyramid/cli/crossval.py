@@ -7,18 +7,16 @@ from typing import Annotated
 
 import typer
 
-from protopyramid.errors import UserError
-
 
 def crossval(
-    preset: Annotated[str, typer.Argument(help="A preset's name, or a TOML file.")],
+    preset: Annotated[str, typer.Argument(help="Name of a preset, or a TOML file.")],
     data: Annotated[
-        Path, typer.Option(help="The manifest of the dataset (CSV); its test rows are never used.")
+        Path, typer.Option(help="Manifest of the dataset (CSV); its test rows are never used.")
     ],
-    out: Annotated[Path, typer.Option(help="The folder to make; the same command goes on in it.")],
-    folds: Annotated[int, typer.Option(min=2, help="Parts, whole patients each.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder to create; the same command continues in it.")],
+    folds: Annotated[int, typer.Option(min=2, help="Number of folds, split by patient.")] = 5,
     seeds: Annotated[
-        str, typer.Option(help="Seeds, separated by commas: each deals the folds anew.")
+        str, typer.Option(help="Seeds, separated by commas; each deals the folds differently.")
     ] = "0",
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")
@@ -31,35 +29,24 @@ def crossval(
     ] = None,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
-    """Cross-validate by patient: a run for every fold and seed, and their mean and spread."""
+    """Cross-validate by patient: one run per fold and seed, and their mean and spread."""
+    from protopyramid.cli.console import parse_numbers, say
+    from protopyramid.cli.train import stop_in_order
     from protopyramid.config import load_config, parse_assignments
     from protopyramid.studies.crossval import cross_validate, summary_lines
-    from protopyramid.utils.signals import Stopped
 
     config = load_config(preset, parse_assignments(set_ or []))
-    try:
+    with stop_in_order(shlex.join(["protopyramid", *sys.argv[1:]])):
         summary = cross_validate(
             config,
             data,
             out,
             folds,
-            numbers(seeds),
+            parse_numbers(seeds, "--seeds"),
             backbone_from=backbone_from,
             accelerator=accelerator,
-            say=typer.echo,
+            say=say,
         )
-    except Stopped as stopped:
-        command = shlex.join(["protopyramid", *sys.argv[1:]])
-        typer.echo(f"{stopped}; everything is saved. Go on with: {command}", err=True)
-        raise typer.Exit(stopped.code) from stopped
     for line in summary_lines(summary):
-        typer.echo(line)
-    typer.echo(out)
-
-
-def numbers(seeds: str) -> list[int]:
-    """The numbers of a list such as 0,1,2."""
-    try:
-        return [int(word) for word in seeds.split(",")]
-    except ValueError:
-        raise UserError(f"--seeds: expected numbers as in 0,1,2, got {seeds!r}") from None
+        say(line)
+    say(str(out))

@@ -1,4 +1,4 @@
-"""`protopyramid data`: make a dataset of phantoms, import a public one, cut negatives, check a manifest."""
+"""`protopyramid data`: draw phantoms, import a public dataset, sample negatives, check a manifest."""
 
 import os
 from enum import StrEnum
@@ -14,7 +14,7 @@ FORMATS = "One of cbis-ddsm, mini-mias, inbreast, vindr-mammo, coco, labelme, fo
 
 
 class Mixed(StrEnum):
-    """What becomes of masses with several margins."""
+    """What to do with masses that have several margins."""
 
     DROP = "drop"
     FIRST = "first"
@@ -29,7 +29,7 @@ class Margins(StrEnum):
 
 @app.callback(invoke_without_command=True, add_help_option=False)
 def data(context: typer.Context, help: Help = False) -> None:
-    """Make and check the data of training."""
+    """Make and check training data."""
     help_unless_command(context)
 
 
@@ -38,18 +38,23 @@ def phantom(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same bytes.")] = 0,
     patients: Annotated[int, typer.Option(min=1, help="Number of patients.")] = 250,
-    patches: Annotated[int, typer.Option(min=1, help="Patches of each patient.")] = 4,
-    size: Annotated[int, typer.Option(min=32, help="Side of a patch in pixels.")] = 224,
-    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 = one a processor.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Write into a folder in use.")] = False,
+    patches: Annotated[int, typer.Option(min=1, help="Patches per patient.")] = 4,
+    size: Annotated[int, typer.Option(min=32, help="Side of a patch, in pixels.")] = 224,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Worker processes (0 = one per CPU core).")
+    ] = 0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write into a folder that is not empty.")
+    ] = False,
 ) -> None:
     """Write synthetic mammogram patches with masks, lesion boxes and a manifest."""
-    from protopyramid.cli.console import new_folder, progress, say
+    from protopyramid.cli.console import new_folder, say
 
     new_folder(folder, force)  # before the slow imports: a wrong folder is refused at once
     from protopyramid.data.phantoms import write_phantoms
+    from protopyramid.utils.progress_bar import progress_bar
 
-    with progress("phantoms") as update:
+    with progress_bar("phantoms") as update:
         manifest = write_phantoms(
             folder,
             seed=seed,
@@ -65,43 +70,48 @@ def phantom(
 @app.command(name="import")
 def import_(
     name: Annotated[str, typer.Argument(metavar="FORMAT", help=FORMATS)],
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="Folder of the download.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SRC", help="Folder of the downloaded dataset.")
+    ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
     margin: Annotated[
         float,
         typer.Option(
-            min=0, max=4, help="Tissue on each side of a lesion, in parts of its longer side."
+            min=0, max=4, help="Tissue on each side of a lesion, as a fraction of its longer side."
         ),
     ] = 0.5,
     mixed: Annotated[
-        Mixed, typer.Option(help="Masses of several margins: drop them, or take the first.")
+        Mixed, typer.Option(help="Masses with several margins: drop them, or take the first.")
     ] = Mixed.DROP,
     margins: Annotated[
         Margins, typer.Option(help="Classes: three, or five with microlobulated and obscured.")
     ] = Margins.THREE,
     test_fraction: Annotated[
-        float, typer.Option(min=0, max=0.9, help="Test part of a dataset without splits.")
+        float, typer.Option(min=0, max=0.9, help="Test fraction of a dataset that has no splits.")
     ] = 0.2,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the splits and tissue squares.")] = 0,
-    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 = one a processor.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the splits and tissue patches.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Worker processes (0 = one per CPU core).")
+    ] = 0,
 ) -> None:
     """Make crops, masks and a manifest from a public dataset or from annotated images.
 
     A crop is the square around a lesion with the margin on each side, shifted to stay inside the
-    image; where it is larger than the image, it is black beyond its edge. What is not imported is
-    listed in DIR/skipped.csv. DIR/films.csv names the full films with all of their lesions, for
-    `data negatives`. An import that was stopped goes on with the same command.
+    image; where it is larger than the image, it is black beyond the edge. What is not imported is
+    listed in DIR/skipped.csv. DIR/films.csv lists the whole films with all their lesions, for
+    `data negatives`. The same command continues an import that was stopped.
     """
-    from protopyramid.cli.console import progress, say
+    from protopyramid.cli.console import say
     from protopyramid.data.importers import finder
     from protopyramid.data.importers.base import Options
     from protopyramid.data.importers.writer import check_folder, render, write_dataset
+    from protopyramid.utils.progress_bar import progress_bar
 
     find = finder(name)
     options = Options(margin, mixed.value, margins.value, test_fraction, seed)
     check_folder(source, folder, name, options)
     found = find(source, options)
-    with progress("images") as update:
+    with progress_bar("import", "images") as update:
         imported = write_dataset(
             found, source, folder, name, options, workers or os.cpu_count() or 1, update
         )
@@ -118,41 +128,56 @@ def negatives(
     folder: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")],
     lesions: Annotated[
         Path | None,
-        typer.Option(metavar="MANIFEST", help="Lesion crops: their sizes and splits are kept."),
+        typer.Option(metavar="MANIFEST", help="Lesion crops whose sizes and splits are followed."),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, help="Squares; 5,000 in the paper.")] = 5000,
+    count: Annotated[
+        int, typer.Option(min=1, help="Number of patches (5,000 in the paper).")
+    ] = 5000,
     seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same bytes.")] = 0,
     lesion_free: Annotated[
-        bool, typer.Option("--lesion-free", help="Films of folders show no lesion.")
+        bool, typer.Option("--lesion-free", help="State that films in folders show no lesion.")
     ] = False,
     patient: Annotated[
-        str, typer.Option(metavar="REGEX", help="The patient in a film's name, as in '(P_[0-9]+)'.")
+        str,
+        typer.Option(
+            metavar="REGEX", help="Pattern of the patient in a film's name, as in '(P_[0-9]+)'."
+        ),
     ] = "",
     tissue: Annotated[
-        float, typer.Option(min=0, max=1, help="Least share of tissue in a square.")
+        float, typer.Option(min=0, max=1, help="Minimum share of tissue in a patch.")
     ] = 0.9,
     gap: Annotated[
-        float, typer.Option(min=0, help="Distance from a lesion, as a share of its longer side.")
+        float,
+        typer.Option(
+            min=0, help="Minimum distance from a lesion, as a fraction of its longer side."
+        ),
     ] = 0.25,
     overlap: Annotated[
-        float, typer.Option(min=0, max=1, help="Largest share that two squares have in common.")
+        float,
+        typer.Option(
+            min=0, max=1, help="Maximum overlap of two patches, as a share of their area."
+        ),
     ] = 0.25,
-    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 = one a processor.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Worker processes (0 = one per CPU core).")
+    ] = 0,
 ) -> None:
-    """Cut squares of tissue without lesions from full mammograms, for the negative class.
+    """Cut patches of lesion-free tissue from whole mammograms, for the negative class.
 
     CSV: `image`, and `patient_id`, `split`, `mask`, `lesion_x0` to `lesion_y1` as in a manifest, in
-    pixels of the film; one row for each lesion. Given again, a command that was stopped goes on.
+    pixels of the film; one row per lesion. The same command continues one that was stopped.
     """
-    from protopyramid.cli.console import progress, say
+    from protopyramid.cli.console import say
     from protopyramid.data.manifest import read_manifest
-    from protopyramid.data.negatives.dataset import Limits, render, write_negatives
+    from protopyramid.data.negatives.dataset import render, write_negatives
+    from protopyramid.data.negatives.patches import Limits
     from protopyramid.data.negatives.sources import read_films
+    from protopyramid.utils.progress_bar import progress_bar
 
     table = read_films(films, lesion_free, patient)
     crops = None if lesions is None else read_manifest(lesions)
     limits = Limits(tissue, gap, overlap)
-    with progress("films") as update:
+    with progress_bar("negatives", "films") as update:
         made = write_negatives(
             table, folder, crops, count, seed, limits, workers or os.cpu_count() or 1, update
         )
@@ -162,12 +187,12 @@ def negatives(
 
 @app.command()
 def check(
-    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="The manifest, a CSV file.")],
+    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="Manifest (CSV).")],
     out: Annotated[
-        Path | None, typer.Option(metavar="PNG", help="Write a sheet of example images.")
+        Path | None, typer.Option(metavar="PNG", help="Write a contact sheet of example images.")
     ] = None,
 ) -> None:
-    """Say what a manifest holds and what is wrong with it."""
+    """Report what a manifest holds and what is wrong with it."""
     from protopyramid.cli.console import say
     from protopyramid.data.check import check_manifest, contact_sheet, render
     from protopyramid.data.manifest import read_manifest

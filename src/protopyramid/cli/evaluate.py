@@ -1,94 +1,75 @@
 """`protopyramid evaluate`: the figures of a run on a split."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from protopyramid.data.manifest import Sample
-    from protopyramid.evaluation.split import EvaluatedSplit
-    from protopyramid.runs.run import Run
-
-LOG_WIDTH = 132
+from protopyramid.cli.console import new_table, show_table, terminal
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     data: Annotated[
         Path | None,
-        typer.Option(metavar="MANIFEST", help="The manifest; else the one of training."),
+        typer.Option(metavar="MANIFEST", help="Manifest, by default the one of training."),
     ] = None,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
-    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples of the intervals.")] = 1000,
+    bootstrap: Annotated[int, typer.Option(min=1, help="Resamples for the intervals.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
     force: Annotated[
-        bool, typer.Option("--force", help="Also on images of training; marked as leaked.")
+        bool,
+        typer.Option("--force", help="Allow images of training; the result is marked as leaked."),
     ] = False,
     flags: Annotated[
         bool,
-        typer.Option("--flags", help="Also count which strange images are flagged as unlike."),
+        typer.Option("--flags", help="Also count which out-of-distribution images are flagged."),
     ] = False,
     jet: Annotated[
-        bool, typer.Option("--jet", help="The report in the paper's colour map, jet.")
+        bool, typer.Option("--jet", help="Use the paper's colormap, jet, in the report.")
     ] = False,
     compile: Annotated[
-        bool, typer.Option("--compile", help="Compile the network first: for many images.")
+        bool, typer.Option("--compile", help="Compile the network first; pays for many images.")
     ] = False,
 ) -> None:
     """Evaluate a run: AUROC, calibration, and where its prototypes activate."""
-    from protopyramid.cli.console import progress, say
-    from protopyramid.cli.predict import compile_run
-    from protopyramid.evaluation.evaluate import evaluate_run
+    from protopyramid import api
+    from protopyramid.cli.console import say
     from protopyramid.evaluation.split import evaluated_split
     from protopyramid.runs import layout
     from protopyramid.runs.run import load_run
+    from protopyramid.utils.progress_bar import progress_bar
 
     loaded = load_run(run)
     if compile:
-        compile_run(loaded)
-    with progress("evaluate") as update:
-        result = evaluate_run(loaded, data, split, force, bootstrap, seed, update)
+        api.compile_run(loaded)
+    chosen = evaluated_split(loaded, data, split, force)
+    colours = "jet" if jet else api.COLOUR_MAP
+    with progress_bar("evaluate", "images") as update:
+        result = api.evaluate(
+            loaded, chosen, bootstrap=bootstrap, seed=seed, colour_map=colours, progress=update
+        )
     show(result)
     say(str(loaded.folder / layout.evaluation(split)))
-    if flags or split == "test":
-        chosen = evaluated_split(loaded, data, split, force)
-        if flags:
-            say(str(_flags(loaded, chosen, seed)))
-        if split == "test":
-            say(str(write_pages(loaded, result, list(chosen.samples), jet)))
+    if flags:
+        found, path = api.check_flags(loaded, chosen, seed)
+        _show_flags(found, split)
+        say(str(path))
+    if split == "test":
+        say(str(loaded.folder / layout.REPORT))
 
 
-def _flags(run: "Run", chosen: "EvaluatedSplit", seed: int) -> Path:
-    """Count the images flagged as unlike the training data, show and write it."""
-    from protopyramid.evaluation.ood_check import flag_figures
-
-    found = flag_figures(run, chosen, seed)
-    table = new_table("images", "n", "flagged")
-    ordinary = f"ordinary, of {chosen.name} (about {found['nominal']:.0%} expected)"
-    table.add_row(ordinary, str(found["images"]), f"{found['ordinary']:.0%}")
+def _show_flags(found: Mapping[str, Any], split: str) -> None:
+    ordinary = f"ordinary, from {split} (about {found['nominal']:.0%} expected)"
+    rows = [[ordinary, str(found["images"]), f"{found['ordinary']:.0%}"]]
     for kind, share in found["strange"].items():
-        table.add_row(kind, str(found["strange_images"]), f"{share:.0%}")
-    terminal().print(table)
-    return run.folder.write_json(f"evaluation/{chosen.name}-flags.json", found)
-
-
-def write_pages(
-    run: "Run", result: Mapping[str, Any], samples: "list[Sample]", jet: bool = False
-) -> Path:
-    """The model card and the report of a run with its results on test; returns the report's path."""
-    from protopyramid.figures.drawing import COLOUR_MAP, JET
-    from protopyramid.reports.model_card import write_model_card
-    from protopyramid.reports.report import write_report
-
-    write_model_card(run, result)
-    return write_report(run, result, samples, JET if jet else COLOUR_MAP)
+        rows.append([kind, str(found["strange_images"]), f"{share:.0%}"])
+    show_table(["images", "n", "flagged"], rows)
 
 
 def show(result: Mapping[str, Any]) -> None:
-    """The figures as tables on the terminal."""
+    """Print the figures as tables."""
     console = terminal()
     leaked = " LEAKED: the run was trained on some of these images." if result["leaked"] else ""
     console.print(
@@ -121,7 +102,15 @@ def _classes(result: Mapping[str, Any]) -> Any:
         )
     table.add_section()
     means = [number(fine["mean"]), number(lesion["mean"]), number(sources["mean"])]
-    table.add_row("mean", str(result["n"]), number(auroc["mean"], auroc["ci95"]), "", "", *means)
+    negative, everything = result["negative_class"], auroc["with_negative"]
+    if negative:
+        mean = number(auroc["mean"], auroc["ci95"])
+        table.add_row(f"mean without {negative}", "", mean, "", "", *means)
+        together = number(everything["mean"], everything["ci95"])
+        table.add_row(f"mean with {negative}", str(result["n"]), together, "", "", "", "", "")
+    else:
+        mean = number(auroc["mean"], auroc["ci95"])
+        table.add_row("mean", str(result["n"]), mean, "", "", *means)
     chance = [number(fine["chance"]), number(lesion["chance"]), number(sources["chance"])]
     table.add_row("chance", "", ".500", "", "", *chance)
     return table
@@ -138,35 +127,20 @@ def _levels(result: Mapping[str, Any]) -> Any:
     return table
 
 
-def terminal() -> Any:
-    """The terminal, or a log wide enough for the tables."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else LOG_WIDTH
-    return Console(width=width, highlight=False, markup=False, soft_wrap=False)
-
-
-def new_table(first: str, *others: str) -> Any:
-    """A table whose columns after the first are numbers."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    table.add_column(first, overflow="fold")
-    for name in others:
-        table.add_column(name, justify="right")
-    return table
-
-
 def _lines(result: Mapping[str, Any]) -> list[str]:
     from protopyramid.evaluation.comparison import number
 
-    together = result["auroc"]["with_negative"]
     lines = [
         f"accuracy {number(result['accuracy'], result['accuracy_ci95'])}, "
-        f"AUROC of all classes {number(together['mean'], together['ci95'])}, "
         f"calibration error {number(result['calibration']['ece'])}"
     ]
+    negative = result["negative_class"]
+    if negative:
+        lines.insert(
+            0,
+            f"AUROC: how well the other classes are told apart, on images that are not {negative}; "
+            f'"mean with {negative}" counts all images and all classes',
+        )
     for unit in ("lesion", "patient"):
         grouped = result[f"per_{unit}"]
         if grouped is not None:
@@ -176,12 +150,12 @@ def _lines(result: Mapping[str, Any]) -> list[str]:
     if health is not None:
         lines.append(
             f"{health['prototypes']} prototypes: {len(health['duplicates'])} duplicates, "
-            f"{len(health['unused'])} never matter here, "
-            f"{len(health['own_weight_not_positive'])} speak against their own class, "
-            f"{len(health['stronger_for_another_class'])} speak most for another"
+            f"{len(health['unused'])} are never used here, "
+            f"{len(health['own_weight_not_positive'])} count against their own class, "
+            f"{len(health['stronger_for_another_class'])} count most for another class"
         )
         lines.append(
-            "fine, lesion: activation precision; peaks: prototypes whose own peak is inside the "
-            "annotation; area: share of an image above half maximum"
+            "fine, lesion: activation precision; peaks: share of prototypes whose own peak is inside the "
+            "annotation; area: share of the image above half maximum"
         )
     return lines

@@ -8,7 +8,7 @@ import typer
 
 
 class Format(StrEnum):
-    """File formats of an export."""
+    """The file formats."""
 
     onnx = "onnx"
     torch_export = "torch-export"
@@ -19,20 +19,18 @@ def export(
     format: Annotated[Format, typer.Option(help="File format.")] = Format.onnx,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File to write (default: RUN/export/NAME.onnx)."),
+        typer.Option(metavar="FILE", help="File to write, by default RUN/export/NAME.onnx."),
     ] = None,
 ) -> None:
-    """Export a run's model as one file: images in, logits, scores and similarity maps out.
+    """Export a run's model, from image to logits, scores and similarity maps, checked against torch.
 
-    The outputs are checked against torch's; any number of images at once. A JSON file beside it describes
-    the preprocessing and what the outputs mean.
+    The exported model takes any number of images at once. A JSON file beside it describes its inputs and
+    outputs.
     """
+    from protopyramid import api
     from protopyramid.cli.console import say
-    from protopyramid.export import export_run
-    from protopyramid.runs.run import load_run
 
-    loaded = load_run(run)
-    done = export_run(loaded, "onnx" if format is Format.onnx else "torch-export", out)
+    done = api.export(run, "onnx" if format is Format.onnx else "torch-export", out)
     say(f"largest difference from torch: {done.difference:.1e}")
     say(str(done.path))
     say(str(done.description))

@@ -1,7 +1,7 @@
 """The `--help` of a group of commands.
 
-Typer's own costs a tenth of a second: asked for or not, it loads pydantic on the way to a command.
-This one has the default False, not None, which typer passes on as it is.
+Typer's own costs a tenth of a second: whether asked for or not, it loads pydantic on the way to a command.
+This one has the default False instead of None, which typer passes on unchanged.
 """
 
 from typing import Annotated

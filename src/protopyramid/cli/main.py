@@ -1,8 +1,8 @@
-"""The command `protopyramid`: its verbs, and what becomes of their errors.
+"""The command `protopyramid`: its verbs, and how their errors are reported.
 
 Exit 0 = done, 2 = the user's input is wrong (one line on stderr), 1 = a bug of ours (traceback),
-130 = stopped by the user. A command's module imports nothing heavy at its top: `--help` and a
-mistyped option answer at once.
+130 = stopped by the user. A command's module imports nothing heavy at its top, so `--help` and a
+mistyped option are answered at once.
 """
 
 import errno
@@ -39,7 +39,7 @@ from protopyramid.errors import UserError
 NAME = "protopyramid"
 PACKAGE = Path(__file__).parent.parent
 BUG, WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
-# Errors of the system that the user can mend, not we.
+# System errors that the user can remedy and we cannot.
 USERS_OWN = {
     errno.EACCES,
     errno.EDQUOT,
@@ -132,7 +132,7 @@ def _usage_error(error: typer.TyperException) -> int:
 
 
 def _closed_pipe(error: BaseException) -> int:
-    """The reader of our output has gone (`| head`): stop in silence."""
+    """The reader of our output has gone (`| head`): stop silently."""
     if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
         raise error
     # What is still buffered must not be written to the closed pipe when Python exits.
@@ -150,7 +150,7 @@ def _system_error(error: OSError) -> int:
 
 @contextmanager
 def one_line_warnings() -> Iterator[None]:
-    """Within it, a warning from our own code is one line on stderr, without its place."""
+    """Within it, a warning from our own code is one line on stderr, without file and line."""
     with warnings.catch_warnings():
         usual = warnings.showwarning
         # Python hides deprecations outside __main__; users must see those of their own settings.

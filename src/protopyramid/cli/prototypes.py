@@ -1,4 +1,4 @@
-"""`protopyramid prototypes`: what the prototypes are, what they are near to, and pruning."""
+"""`protopyramid prototypes`: what the prototypes are, which images are nearest to them, and pruning."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,139 +6,73 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from protopyramid.data.manifest import Sample
-    from protopyramid.prototypes.neighbours import Neighbour
     from protopyramid.prototypes.pruning import Pruned
     from protopyramid.runs.run import Run
 
 
 def prototypes(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder to write to; else RUN, or RUN-pruned."),
+        typer.Option(metavar="DIR", help="Folder to write to, by default RUN or RUN-pruned."),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="MANIFEST", help="The manifest; else the one of training, if there."),
+        typer.Option(metavar="MANIFEST", help="Manifest, by default the one of training."),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Write a run without prototypes near other classes.")
+        bool,
+        typer.Option("--prune", help="Write a run without the prototypes near other classes."),
     ] = False,
     remove: Annotated[
         str, typer.Option(metavar="N,N", help="Write a run without these prototypes.")
     ] = "",
-    nearest: Annotated[int, typer.Option(min=1, help="Nearest images of each prototype.")] = 6,
+    nearest: Annotated[
+        int, typer.Option(min=1, help="Number of nearest images per prototype.")
+    ] = 6,
     least: Annotated[
-        int, typer.Option(min=1, help="Of these, so many must be of its class to stay (--prune).")
+        int,
+        typer.Option(
+            min=1,
+            help="Minimum number of same-class neighbours a prototype needs to be kept (--prune).",
+        ),
     ] = 3,
-    jet: Annotated[bool, typer.Option("--jet", help="The paper's colour map, jet.")] = False,
+    jet: Annotated[bool, typer.Option("--jet", help="Use the paper's colormap, jet.")] = False,
 ) -> None:
-    """Show the prototypes by class and level with their nearest images; prune them."""
+    """Show the prototypes by class and level with their nearest images, or prune them."""
+    from protopyramid.cli.console import parse_numbers, say
     from protopyramid.errors import UserError
+    from protopyramid.utils.files import check_output_folder
 
-    numbers = parse_numbers(remove)
+    numbers = parse_numbers(remove, "--remove")
     if prune and numbers:
         raise UserError("--prune, --remove: choose one; --prune finds the prototypes itself")
-    if out is not None and out.exists() and not out.is_dir():
-        raise UserError(f"{out}: is a file; give a folder to write to")
+    if out is not None:
+        check_output_folder(out)
+    from protopyramid import api
     from protopyramid.prototypes.cases import layer_of
     from protopyramid.runs.run import load_run
+    from protopyramid.utils.progress_bar import progress_bar
 
     loaded = load_run(run)
-    layer_of(loaded.model)
-    if prune or numbers:
-        _prune(loaded, data, out or Path(f"{loaded.folder.path}-pruned"), numbers, nearest, least)
-    else:
-        _show(loaded, data, out or loaded.folder.path, nearest, jet)
-
-
-def parse_numbers(text: str) -> list[int]:
-    """Numbers of prototypes.
-
-    >>> parse_numbers("3, 7")
-    [3, 7]
-    """
-    from protopyramid.errors import UserError
-
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not all(part.isdigit() for part in parts):
-        raise UserError(f'--remove: expected numbers such as 3,7, got "{text}"')
-    return [int(part) for part in parts]
-
-
-def _show(run: "Run", data: Path | None, out: Path, count: int, jet: bool) -> None:
-    import warnings
-
-    from protopyramid.cli.console import say
-    from protopyramid.figures.drawing import COLOUR_MAP, JET
-    from protopyramid.reports.gallery import write_gallery, write_nearest
-    from protopyramid.runs.provenance import training_manifest
-
-    say(str(write_gallery(run, out, JET if jet else COLOUR_MAP)))
-    if data is None and training_manifest(run) is None:
-        warnings.warn(
-            f"{run.folder.path}: its manifest is gone, so that nearest images are left out; "
-            "give it with --data MANIFEST",
-            stacklevel=1,
-        )
+    layer_of(loaded.model)  # refuses a model without prototypes
+    if not prune and not numbers:
+        colours = "jet" if jet else api.COLOUR_MAP
+        for path in api.show_prototypes(
+            loaded, data, out, nearest=nearest, colour_map=colours, bars=progress_bar
+        ):
+            say(str(path))
         return
-    found = {}
-    for split in ("train", "test"):
-        samples = _samples(run, data, split)
-        if samples:
-            found[split] = _nearest(run, samples, count, split)
-    for path in write_nearest(run, found, out):
-        say(str(path))
-
-
-def _samples(run: "Run", data: Path | None, split: str) -> "tuple[Sample, ...]":
-    """The samples of a split, as training split them; () where it has none."""
-    from protopyramid.data.manifest import read_manifest
-    from protopyramid.errors import UserError
-    from protopyramid.runs import layout
-    from protopyramid.runs.provenance import find_manifest, split_samples
-
-    manifest = read_manifest(find_manifest(run, data), run.config.data.classes)
-    splits = run.folder.read_json(layout.DATA).get("splits", {})
-    try:
-        return split_samples(manifest, split, splits)
-    except UserError:
-        return ()
-
-
-def _nearest(
-    run: "Run", samples: "Sequence[Sample]", count: int, split: str
-) -> "list[list[Neighbour]]":
-    from protopyramid.cli.console import progress
-    from protopyramid.prototypes.neighbours import nearest_images
-
-    with progress(f"nearest in {split}") as update:
-        return nearest_images(run, samples, count, update)
-
-
-def _prune(
-    run: "Run", data: Path | None, out: Path, numbers: list[int], count: int, least: int
-) -> None:
-    from protopyramid.cli.console import new_folder, say
-    from protopyramid.errors import UserError
-    from protopyramid.prototypes.neighbours import misplaced
-    from protopyramid.prototypes.pruning import kept_prototypes, prune
-
-    train = _samples(run, data, "train")
-    if not train:
-        raise UserError(f"{data or run.folder.path}: no training rows, on which the head is fitted")
-    removed = numbers or misplaced(run, _nearest(run, train, count, "train"), least)
-    if not removed:
+    pruned = api.prune(
+        loaded, data, out, remove=numbers, nearest=nearest, least=least, bars=progress_bar
+    )
+    if pruned is None:
         say(
-            f"nothing to prune: every prototype has {least} of its {count} nearest in its own class"
+            f"nothing to prune: each prototype has at least {least} images of its own class among its "
+            f"{nearest} nearest"
         )
-        return
-    kept_prototypes(run, removed)  # refused before anything is written
-    new_folder(out)
-    _say_cost(run, prune(run, removed, out, train, _samples(run, data, "validation")))
+    else:
+        _say_cost(loaded, pruned)
 
 
 def _say_cost(run: "Run", pruned: "Pruned") -> None:
@@ -147,12 +81,12 @@ def _say_cost(run: "Run", pruned: "Pruned") -> None:
     for index in pruned.removed:
         record = run.prototypes[index]
         say(
-            f"removed prototype {index}: {record.class_name}, level {record.level}, of {record.image}"
+            f"removed prototype {index}: {record.class_name}, level {record.level}, from {record.image}"
         )
     total = len(run.prototypes)
-    say(f"{len(pruned.removed)} of {total} prototypes removed, the head fitted anew")
+    say(f"{len(pruned.removed)} of {total} prototypes removed, head fitted again")
     if pruned.before is None or pruned.after is None:
-        say("what it cost is unknown: there are no validation rows")
+        say("the cost is unknown: there are no validation rows")
     else:
         before, after = pruned.before, pruned.after
         say(f"validation AUROC {_figure(before.auroc)} before, {_figure(after.auroc)} after")

@@ -1,6 +1,5 @@
 """`protopyramid study`: many runs that answer one question."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,28 +13,27 @@ if TYPE_CHECKING:
 
 def study(
     file: Annotated[Path, typer.Argument(metavar="STUDY", help="The study, a TOML file.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of its runs and tables.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for its runs and tables.")],
     data: Annotated[
-        Path | None, typer.Option(metavar="MANIFEST", help="The dataset, where it needs one.")
+        Path | None, typer.Option(metavar="MANIFEST", help="The dataset, if the study needs one.")
     ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of every variant."),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds instead of the study's, as in 0,1.")] = "",
-    workers: Annotated[int, typer.Option(min=1, help="Runs at a time.")] = 1,
+    seeds: Annotated[str, typer.Option(help="Seeds that replace the study's own, as in 0,1.")] = "",
+    workers: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
     only: Annotated[
-        str, typer.Option(metavar="VARIANT", help="Do one variant alone, and no tables.")
+        str, typer.Option(metavar="VARIANT", help="Do this variant only, and write no tables.")
     ] = "",
 ) -> None:
     """Train and measure the variants of a study with every seed, and write its tables.
 
-    A study that was stopped goes on where it was when it is called again.
+    The same command continues a study that was stopped.
     """
-    from protopyramid.cli.console import say
-    from protopyramid.cli.crossval import numbers
+    from protopyramid.cli.console import parse_numbers, say, say_on_stderr
 
-    chosen = numbers(seeds) if seeds else None
+    chosen = parse_numbers(seeds, "--seeds") if seeds else None
     if not file.is_file():
         raise UserError(f"{file}: no such study; give a TOML file, as in studies/phantom.toml")
     from protopyramid.studies.study import Place, run_study
@@ -44,10 +42,7 @@ def study(
     if only:
         _one(place, only, chosen)
         return
-    text = run_study(
-        place, chosen, workers, say=lambda line: print(line, file=sys.stderr, flush=True)
-    )
-    say(text)
+    say(run_study(place, chosen, workers, say=say_on_stderr))
     say(str(out / f"{file.stem}.md"))
 
 

@@ -10,59 +10,54 @@ from typing import Annotated
 
 import typer
 
+from protopyramid.errors import UserError
+
 
 def train(
-    preset: Annotated[str, typer.Argument(help="A preset's name, or a TOML file.")],
-    data: Annotated[Path, typer.Option(help="The manifest of the dataset (CSV).")],
-    out: Annotated[Path, typer.Option(help="The run folder to make.")],
+    preset: Annotated[str, typer.Argument(help="Name of a preset, or a TOML file.")],
+    data: Annotated[Path, typer.Option(help="Manifest of the dataset (CSV).")],
+    out: Annotated[Path, typer.Option(help="Run folder to create.")],
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")
     ] = None,
     backbone_from: Annotated[
-        Path | None, typer.Option(help="Start from the backbone of another run (the paper's way).")
+        Path | None,
+        typer.Option(help="Start from the backbone of another run, as the paper does."),
     ] = None,
     cache: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep cached maps here, for other runs to share."),
+        typer.Option(
+            metavar="DIR", help="Keep cached maps here, so that other runs can share them."
+        ),
     ] = None,
-    devices: Annotated[int, typer.Option(min=1, help="Processes, one a device.")] = 1,
+    devices: Annotated[int, typer.Option(min=1, help="Number of processes, one per device.")] = 1,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    resume: Annotated[bool, typer.Option(help="Go on with a run that was stopped.")] = False,
+    resume: Annotated[bool, typer.Option(help="Continue a run that was stopped.")] = False,
 ) -> None:
     """Train a model on a manifest."""
+    from protopyramid import api
     from protopyramid.config import load_config, parse_assignments
     from protopyramid.training.distributed import is_rank_zero
-    from protopyramid.training.engine import train_run
+    from protopyramid.utils.files import DiskFull
 
     config = load_config(preset, parse_assignments(set_ or []))
-    with stop_in_order(resume_command()):
-        train_run(
-            config,
-            data,
-            out,
-            backbone_from=backbone_from,
-            devices=devices,
-            accelerator=accelerator,
-            resume=resume,
-            cache=cache,
-        )
+    try:
+        with stop_in_order(resume_command()):
+            api.train(
+                config,
+                data,
+                out,
+                backbone_from=backbone_from,
+                devices=devices,
+                accelerator=accelerator,
+                resume=resume,
+                cache=cache,
+            )
+    except DiskFull as error:
+        advice = "free some space, then continue with --resume"
+        raise UserError(f"{error.target}: the disk is full; {advice}") from error
     if is_rank_zero():
-        complete(out)
         typer.echo(out)
-
-
-def complete(out: Path) -> None:
-    """What a finished run holds beyond its training: limits for unlike images, and the model card."""
-    from protopyramid.inference.ood import FILE, write_threshold
-    from protopyramid.reports.model_card import write_model_card
-    from protopyramid.reports.report import CARD
-    from protopyramid.runs.run import load_run
-
-    run = load_run(out)
-    if not (run.folder / FILE).is_file():
-        write_threshold(run)
-    if not (run.folder / CARD).is_file():
-        write_model_card(run)
 
 
 @contextmanager
@@ -78,12 +73,12 @@ def stop_in_order(command: str) -> Iterator[None]:
     except Stopped as stopped:
         if not is_rank_zero():
             raise typer.Exit(0) from None
-        typer.echo(f"{stopped}; everything is saved. Go on with: {command}", err=True)
+        typer.echo(stopped.advice(command), err=True)
         raise typer.Exit(stopped.code) from stopped
 
 
 def resume_command() -> str:
-    """The command that goes on with this one."""
+    """The command that continues this one."""
     words = [word for word in sys.argv[1:] if word != "--resume"]
     start = ["protopyramid"]
     if "TORCHELASTIC_RUN_ID" in os.environ:

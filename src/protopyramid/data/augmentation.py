@@ -7,6 +7,7 @@ zoom are one warp of image and mask together, which reflects at the edges, as sh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -92,7 +93,6 @@ def _warp(planes: torch.Tensor, draws: Draws, settings: AugmentationConfig) -> t
     smallest, largest = settings.zoom
     if settings.rotation == 0 and smallest == largest == 1:
         return planes
-    from kornia.geometry.transform import get_rotation_matrix2d, warp_affine
 
     def tensor(values: Draws) -> torch.Tensor:
         return torch.from_numpy(values).to(planes)
@@ -101,13 +101,46 @@ def _warp(planes: torch.Tensor, draws: Draws, settings: AugmentationConfig) -> t
     # Magnification by 2 is as likely as by 1/2.
     ratio = np.log(largest) - np.log(smallest)
     zoom = tensor(np.exp(np.log(smallest) + draws[:, ZOOM] * ratio))
-    height, width = planes.shape[2:]
-    centre = tensor(np.array([(width - 1) / 2, (height - 1) / 2])).expand(len(planes), 2)
-    matrix = get_rotation_matrix2d(centre, angle, zoom[:, None].expand(-1, 2))
-    warped: torch.Tensor = warp_affine(
-        planes, matrix, (height, width), padding_mode="reflection", align_corners=True
+    size = planes.shape[-1]
+    source = _source_matrices(angle, zoom, size)[:, :, :, None, None]
+    ticks = torch.linspace(-1, 1, size).to(planes)
+    y, x = torch.meshgrid(ticks, ticks, indexing="ij")
+    # Element by element, not by affine_grid: no row may depend on the batch that it is in.
+    grid = [source[:, axis, 0] * x + source[:, axis, 1] * y + source[:, axis, 2] for axis in (0, 1)]
+    return F.grid_sample(
+        planes, torch.stack(grid, -1), padding_mode="reflection", align_corners=True
     )
-    return warped
+
+
+def _source_matrices(angle: torch.Tensor, zoom: torch.Tensor, size: int) -> torch.Tensor:
+    """Where each output pixel comes from, as matrices (B, 3, 3) on coordinates from -1 to 1.
+
+    angle (B,): degrees, counter-clockwise. zoom (B,): magnification.
+    """
+    centre = (size - 1) / 2
+    identity = torch.eye(3).to(angle).repeat(len(angle), 1, 1)
+    turn, magnify, to_centre, back = (identity.clone() for _ in range(4))
+    radians = angle * (math.pi / 180)
+    turn[:, 0, 0] = turn[:, 1, 1] = torch.cos(radians)
+    turn[:, 0, 1] = torch.sin(radians)
+    turn[:, 1, 0] = -turn[:, 0, 1]
+    magnify[:, 0, 0] = magnify[:, 1, 1] = zoom
+    to_centre[:, :2, 2] = -centre
+    back[:, :2, 2] = centre
+    # From pixels to coordinates from -1 to 1, as grid_sample takes them.
+    scale = 1 / centre
+    normal = torch.tensor([[[scale, 0, -1], [0, scale, -1], [0, 0, 1]]]).to(angle)
+    pixels = back @ turn @ magnify @ to_centre
+    return _inverse(normal @ (pixels @ _inverse(normal)))
+
+
+def _inverse(matrices: torch.Tensor) -> torch.Tensor:
+    """Inverses of matrices (B, 3, 3) in closed form: each row alone, so that batches do not matter."""
+    a, b, c = matrices.unbind(-1)
+    rows = [torch.linalg.cross(*pair, dim=-1) for pair in ((b, c), (c, a), (a, b))]
+    determinants = (a * rows[0]).sum(-1)
+    inverses: torch.Tensor = torch.stack(rows, -2) / determinants[:, None, None]
+    return inverses
 
 
 def _brighten(images: torch.Tensor, draws: Draws, settings: AugmentationConfig) -> torch.Tensor:

@@ -1,7 +1,7 @@
 """`data check`: what a dataset holds, and what is wrong with it before any training.
 
 A patient, or an image of the same decoded content, in more than one split is an error: the test
-figures would be worth nothing. Repeated images within a split, and what merely looks odd, are warnings.
+figures would be worth nothing. Repeated images within a split, and what merely inspections odd, are warnings.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protopyramid.data.contact_sheet import contact_sheet
-from protopyramid.data.images import clip_box, content_hash, read_image, read_mask
+from protopyramid.data.geometry import clip_box, extent
+from protopyramid.data.images import content_hash, read_image, read_mask
 from protopyramid.data.manifest import (
     FEW_PATIENTS,
     SPLITS,
+    Box,
     Sample,
     parse_manifest,
     shared_patients,
@@ -32,6 +34,16 @@ __all__ = ["Report", "check_manifest", "contact_sheet", "render"]
 
 WORKERS = 4
 EMPTY_MASK = "with an empty mask (white is inside)"
+NOT_SQUARE = (
+    'that are not square (data.fit = "stretch", the default, distorts them; --set data.fit=pad keeps '
+    "their shape)"
+)
+WHOLE_FILM = (
+    "whose lesion covers less than 4% of the image (a whole film would be squashed to the model's "
+    "input; cut the lesions out with data.crop=lesion)"
+)
+SQUARE_RATIO = 1.05  # of the longer to the shorter side; less distortion does not show
+FILM_SHARE = 0.04  # of the image; the lesion in a crop covers a quarter or so
 ROWS_NAMED = 5
 FINDINGS_SHOWN = 20
 DARK = 1 / 8  # an image with no value above this share of its range
@@ -63,8 +75,8 @@ class Report:
 
 
 @dataclass(frozen=True)
-class _Look:
-    """What was seen of one sample; `oddities` are kinds of warning."""
+class _Inspection:
+    """What one sample's files hold; `oddities` are kinds of warning."""
 
     sample: Sample
     size: tuple[int, int] | None = None
@@ -80,53 +92,63 @@ def check_manifest(path: str | Path, classes: Sequence[str] | None = None) -> Re
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with ThreadPoolExecutor(min(WORKERS, os.cpu_count() or 1)) as pool:
-            looks = list(pool.map(_look, manifest.samples))
+            inspections = list(pool.map(_inspect, manifest.samples))
     samples = manifest.samples
-    errors = problems + [look.error for look in looks if look.error]
+    errors = problems + [each.error for each in inspections if each.error]
     errors += [
         f"patient {patient!r} is in splits {' and '.join(splits)}; keep a patient in one split"
         for patient, splits in shared_patients(samples).items()
     ]
-    leaks, repeats = _identical(looks)
+    leaks, repeats = _identical(inspections)
     return Report(
         path=manifest.path,
         counts=_table(samples, {sample.name for sample in samples}),
         patients=_patients(samples),
         annotated=_table(samples, {s.name for s in samples if s.mask or s.box}),
-        coverage=_coverage(looks),
-        sizes=_sizes(looks),
+        coverage=_coverage(inspections),
+        sizes=_sizes(inspections),
         errors=errors + leaks,
         warnings=[
             *repeats,
-            *_oddities(looks),
+            *_oddities(inspections),
             *_imbalances(samples),
             *dict.fromkeys(str(warning.message) for warning in caught),
         ],
     )
 
 
-def _look(sample: Sample) -> _Look:
+def _inspect(sample: Sample) -> _Inspection:
     try:
         image = read_image(sample.image)
         height, width = image.shape[:2]
         mask = None if sample.mask is None else read_mask(sample.mask, (height, width))
     except UserError as error:
-        return _Look(sample, error=f"row {sample.row}: {error}")
-    seen = _Look(sample, (width, height), content_hash(image), oddities=_value_oddities(image))
+        return _Inspection(sample, error=f"row {sample.row}: {error}")
+    found = _Inspection(sample, (width, height), content_hash(image))
+    oddities = [*_value_oddities(image), *_shape_oddities(height, width)]
     box = None if sample.box is None else clip_box(sample.box, height, width)
     if sample.box is not None and box is None:
         where = f"row {sample.row}, lesion box: outside its image of {width} x {height} pixels"
-        seen = replace(seen, error=f"{where}; give pixels of the image file")
+        found = replace(found, error=f"{where}; give pixels of the image file")
     if sample.box is not None and box is not None:
-        share = (box[2] - box[0]) * (box[3] - box[1]) / (height * width)
-        seen = replace(seen, coverage=share)
+        found = replace(found, coverage=_area(box) / (height * width))
         if np.abs(np.subtract(box, sample.box)).max() > 1:
-            odd = "with a lesion box that reaches beyond the image (it is cut)"
-            seen = replace(seen, oddities=(*seen.oddities, odd))
+            oddities.append("with a lesion box that reaches beyond the image (it is clipped)")
     if mask is not None:
-        share = float(mask.mean())
-        seen = replace(seen, coverage=share, oddities=(*seen.oddities, *_mask_oddities(share)))
-    return seen
+        found = replace(found, coverage=float(mask.mean()))
+        oddities += _mask_oddities(float(mask.mean()))
+        box = box or (extent(mask) if mask.any() else None)
+    if box is not None and _area(box) < FILM_SHARE * height * width:
+        oddities.append(WHOLE_FILM)
+    return replace(found, oddities=tuple(oddities))
+
+
+def _area(box: Box) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def _shape_oddities(height: int, width: int) -> list[str]:
+    return [NOT_SQUARE] if max(height, width) > SQUARE_RATIO * min(height, width) else []
 
 
 def _value_oddities(image: NDArray[np.float32]) -> tuple[str, ...]:
@@ -146,12 +168,12 @@ def _mask_oddities(coverage: float) -> list[str]:
     return []
 
 
-def _identical(looks: Iterable[_Look]) -> tuple[list[str], list[str]]:
+def _identical(inspections: Iterable[_Inspection]) -> tuple[list[str], list[str]]:
     """Groups of images with the same content: those across splits, and those within one."""
     groups: dict[str, list[Sample]] = {}
-    for look in looks:
-        if look.content:
-            groups.setdefault(look.content, []).append(look.sample)
+    for each in inspections:
+        if each.content and each.sample.lesion == 1:  # further lesions of a film are not repeats
+            groups.setdefault(each.content, []).append(each.sample)
     leaks, repeats = [], []
     for group in groups.values():
         if len(group) == 1:
@@ -173,15 +195,15 @@ def _rows(samples: Sequence[Sample]) -> str:
     return ("rows " if len(samples) > 1 else "row ") + rows + (f" and {more} more" * (more > 0))
 
 
-def _oddities(looks: Iterable[_Look]) -> list[str]:
+def _oddities(inspections: Iterable[_Inspection]) -> list[str]:
     kinds: dict[str, list[Sample]] = {}
-    looks = list(looks)
-    lesions = {look.sample.label for look in looks if look.coverage}
-    for look in looks:
-        for kind in look.oddities:
-            if kind == EMPTY_MASK and look.sample.label not in lesions:
+    inspections = list(inspections)
+    lesions = {each.sample.label for each in inspections if each.coverage}
+    for each in inspections:
+        for kind in each.oddities:
+            if kind == EMPTY_MASK and each.sample.label not in lesions:
                 continue  # a class without lesions, whose masks are empty as they should be
-            kinds.setdefault(kind, []).append(look.sample)
+            kinds.setdefault(kind, []).append(each.sample)
     return [f"{len(found)} image(s) {kind}: {_rows(found)}" for kind, found in kinds.items()]
 
 
@@ -225,19 +247,19 @@ def _patients(samples: Sequence[Sample]) -> dict[str, dict[str, int]]:
     }
 
 
-def _coverage(looks: Sequence[_Look]) -> dict[str, float]:
+def _coverage(inspections: Sequence[_Inspection]) -> dict[str, float]:
     values: dict[str, list[float]] = {}
-    for look in looks:
-        if look.coverage is not None:
-            values.setdefault(look.sample.label, []).append(look.coverage)
+    for each in inspections:
+        if each.coverage is not None:
+            values.setdefault(each.sample.label, []).append(each.coverage)
     return {label: float(np.mean(found)) for label, found in values.items()}
 
 
-def _sizes(looks: Sequence[_Look]) -> dict[tuple[int, int], int]:
+def _sizes(inspections: Sequence[_Inspection]) -> dict[tuple[int, int], int]:
     sizes: dict[tuple[int, int], int] = {}
-    for look in looks:
-        if look.size is not None:
-            sizes[look.size] = sizes.get(look.size, 0) + 1
+    for each in inspections:
+        if each.size is not None:
+            sizes[each.size] = sizes.get(each.size, 0) + 1
     return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from protopyramid.data.images import Prepared, clip_box, prepare, read_image, read_mask
+from protopyramid.data.geometry import clip_box
+from protopyramid.data.images import Prepared, prepare, read_image, read_mask
 from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.errors import UserError
+from protopyramid.utils.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,13 +76,11 @@ def _lay_out(figure: Figure, title: str) -> None:
 
 
 def _save(figure: Figure, out: Path) -> None:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # letters of a label that the font lacks
-            figure.savefig(out, format="png")
-    except OSError as error:
-        raise UserError(f"{out}: cannot write the contact sheet ({error.strerror})") from None
+    png = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # letters of a label that the font lacks
+        figure.savefig(png, format="png")
+    write_bytes(out, png.getvalue())
 
 
 def _draw_group(axes: Sequence[Axes], group: Group, per_group: int) -> None:

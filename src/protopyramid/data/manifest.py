@@ -7,8 +7,6 @@ Paths are relative to the manifest.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 import warnings
@@ -18,13 +16,17 @@ from pathlib import Path
 
 import numpy as np
 
+from protopyramid.data.geometry import Box as Box
+from protopyramid.data.geometry import Region
+from protopyramid.data.tables import Record, read_table
 from protopyramid.errors import UserError
-
-Box = tuple[float, float, float, float]
+from protopyramid.utils.tables import csv_text
 
 SPLITS = ("train", "validation", "test")
 REQUIRED = ("image", "label", "split")
 BOX_COLUMNS = ("lesion_x0", "lesion_y0", "lesion_x1", "lesion_y1")
+# Of a crop: the film that it was cut from, and its region there in pixels of the film's file.
+SOURCE_COLUMNS = ("source_image", "region_x0", "region_y0", "region_x1", "region_y1")
 KNOWN = (*REQUIRED, "mask", "patient_id", *BOX_COLUMNS)
 PROBLEMS_SHOWN = 20
 FEW_PATIENTS = 5
@@ -35,7 +37,9 @@ class Sample:
     """One row of a manifest.
 
     `row` is the line of the CSV on which the row starts (the header is line 1), `name` the image
-    field with "/" between folders: the sample's id in all outputs. `box` is x0, y0, x1, y1.
+    field with "/" between folders: the sample's id in all outputs. `box` is x0, y0, x1, y1. A second
+    lesion of the same image has `lesion` 2 and "#2" after its name, and so on. `region` is the part of
+    the image that the model is to see, where someone has marked it; a manifest has none.
     """
 
     row: int
@@ -47,11 +51,15 @@ class Sample:
     patient_id: str = ""
     box: Box | None = None
     extra: Mapping[str, str] = field(default_factory=dict, hash=False)
+    lesion: int = 1
+    region: Region | None = None
 
     @property
     def patient(self) -> str:
-        """What the sample is grouped by: its patient, or itself when no patient is given."""
-        return f"patient {self.patient_id}" if self.patient_id else f"image {self.name}"
+        """What the sample is grouped by: its patient, or its image when no patient is given."""
+        if self.patient_id:
+            return f"patient {self.patient_id}"
+        return f"image {self.name.removesuffix(f'#{self.lesion}')}"
 
 
 @dataclass(frozen=True)
@@ -89,8 +97,8 @@ def parse_manifest(
     Only a file that is no table with the required columns at all raises UserError.
     """
     path = Path(path)
-    table = read_table(path)
-    columns = _read_header(path, table)
+    table = read_table(path, "manifest")
+    columns = _read_header(path, table[0])
     samples: list[Sample] = []
     problems: list[str] = []
     for line, fields in table[1:]:
@@ -98,21 +106,22 @@ def parse_manifest(
         problems += found
         if sample is not None:
             samples.append(sample)
-    problems += _repeated_images(samples) + _unknown_labels(samples, classes)
+    samples, repeated = _numbered(samples)
+    problems += repeated + _unknown_labels(samples, classes)
     if len(table) == 1:
         problems.append("has a header but no rows; add one row for each image")
     return Manifest(path, tuple(samples), columns), problems
 
 
-def read_images(path: str | Path) -> Manifest:
+def read_images(path: str | Path, places: bool = False) -> Manifest:
     """The images of a table that may lack labels and splits: what can be predicted and explained.
 
     Only the column `image` is needed. Label, split and patient are kept as they are written, "" where
-    there are none; annotations are not looked at.
+    there are none. Masks and lesion boxes are read with `places` only.
     """
     path = Path(path)
-    table = read_table(path)
-    columns = tuple(name.strip() for name in table[0][1])
+    table = read_table(path, "manifest")
+    columns = tuple(name.strip() for name in table[0].fields)
     if columns.count("image") != 1:
         found = ", ".join(repr(name) for name in columns[:PROBLEMS_SHOWN])
         raise UserError(
@@ -129,12 +138,20 @@ def read_images(path: str | Path) -> Manifest:
             continue
         label, split, patient = (values.get(each, "") for each in ("label", "split", "patient_id"))
         name = _slashed(values["image"])
-        samples.append(Sample(line, name, image, label, split, patient_id=patient))
+        sample = Sample(line, name, image, label, split, patient_id=patient)
+        samples.append(_placed(sample, path.parent, values, problems) if places else sample)
     if len(table) == 1:
         problems.append("has a header but no rows; add one row for each image")
     if problems:
         raise UserError(f"{path}: {_listed(problems)}")
-    return Manifest(path, tuple(samples), columns)
+    return Manifest(path, tuple(_numbered(samples)[0] if places else samples), columns)
+
+
+def _placed(sample: Sample, folder: Path, values: Mapping[str, str], problems: list[str]) -> Sample:
+    """A sample with the mask and the lesion box of its row."""
+    mask = existing_file(folder, sample.row, "mask", values.get("mask", ""), problems)
+    box = read_box(sample.row, [values.get(name, "") for name in BOX_COLUMNS], problems)
+    return replace(sample, mask=mask, box=box)
 
 
 def shared_patients(samples: Sequence[Sample]) -> dict[str, list[str]]:
@@ -210,17 +227,15 @@ def with_fold(manifest: Manifest, folds: int, fold: int, seed: int) -> Manifest:
 
 def manifest_text(manifest: Manifest, folder: Path) -> str:
     """The manifest as CSV, with paths relative to the folder that it will lie in."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     extra = [name for name in manifest.columns if name and name not in KNOWN]
-    writer.writerow([*KNOWN, *extra])
+    rows = []
     for sample in manifest.samples:
         mask = "" if sample.mask is None else _relative(sample.mask, folder)
         box = ["", "", "", ""] if sample.box is None else [repr(value) for value in sample.box]
         image = _relative(sample.image, folder)
         facts = [image, sample.label, sample.split, mask, sample.patient_id, *box]
-        writer.writerow([*facts, *(sample.extra.get(name, "") for name in extra)])
-    return text.getvalue()
+        rows.append([*facts, *(sample.extra.get(name, "") for name in extra)])
+    return csv_text([*KNOWN, *extra], rows)
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -283,48 +298,8 @@ def _listed(problems: Sequence[str]) -> str:
     return f"{count}{shown}" + (f"; and {more} more" if more > 0 else "")
 
 
-def read_table(path: Path) -> list[tuple[int, list[str]]]:
-    """The non-empty records of a CSV file, each with the line on which it starts."""
-    text = _read_text(path)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    table: list[tuple[int, list[str]]] = []
-    line = 1
-    try:
-        for fields in reader:
-            if any(value.strip() for value in fields):
-                table.append((line, fields))
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise UserError(
-            f"{path}: row {line} is not CSV ({error}); check its quotation marks"
-        ) from None
-    if not table:
-        raise UserError(f"{path}: the manifest is empty; its header needs {', '.join(REQUIRED)}")
-    return table
-
-
-def _read_text(path: Path) -> str:
-    try:
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(
-            f"{path}: cannot read the manifest ({reason}); give the path of a CSV file"
-        ) from None
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path}: byte {error.start} is not UTF-8 text; save the manifest as CSV in UTF-8"
-        ) from None
-    if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise UserError(f"{path}: line {line} has a NUL byte; save the manifest as plain CSV")
-    return text
-
-
-def _read_header(path: Path, table: list[tuple[int, list[str]]]) -> tuple[str, ...]:
-    columns = tuple(name.strip() for name in table[0][1])
+def _read_header(path: Path, header: Record) -> tuple[str, ...]:
+    columns = tuple(name.strip() for name in header.fields)
     if len(columns) == 1 and (";" in columns[0] or "\t" in columns[0]):
         raise UserError(f"{path}: the header has no commas; save the manifest separated by commas")
     problems = [
@@ -430,21 +405,50 @@ def read_box(line: int, values: Sequence[str], problems: list[str]) -> Box | Non
     return None
 
 
-def _repeated_images(samples: Sequence[Sample]) -> list[str]:
-    """The same file in two rows: the name is the sample's id, and two splits would share it."""
-    problems = []
-    first: dict[Path, Sample] = {}
+def _numbered(samples: Sequence[Sample]) -> tuple[list[Sample], list[str]]:
+    """The samples, further lesions of an image numbered, and what is wrong with repeated images.
+
+    The same lesion in two rows is a mistake, and so is one image in two splits.
+    """
+    problems: list[str] = []
+    numbered: list[Sample] = []
+    groups: dict[Path, list[Sample]] = {}
     for sample in samples:
-        other = first.setdefault(sample.image, sample)
-        if other is sample:
-            continue
-        where = (
-            f"is in split {other.split} on row {other.row} and in split {sample.split} here"
-            if other.split != sample.split
-            else f"is on row {other.row} already"
+        others = groups.setdefault(sample.image, [])
+        problem = _repetition(sample, others)
+        if problem:
+            problems.append(
+                f"row {sample.row}, image: {sample.name!r} {problem}; keep one of the rows"
+            )
+        others.append(sample)
+        number = len(others)
+        again = number > 1 and not problem
+        numbered.append(
+            replace(sample, name=f"{sample.name}#{number}", lesion=number) if again else sample
         )
-        problems.append(f"row {sample.row}, image: {sample.name!r} {where}; keep one of the rows")
-    return problems
+    return numbered, problems
+
+
+def _repetition(sample: Sample, others: Sequence[Sample]) -> str:
+    """What is wrong with another row of an image that earlier rows have; "" for another lesion."""
+    for other in others:
+        if other.split != sample.split:
+            return f"is in split {other.split} on row {other.row} and in split {sample.split} here"
+        place, known = (sample.mask, sample.box), (other.mask, other.box)
+        if place == known or (None, None) in (place, known):
+            return f"is on row {other.row} already"
+    return ""
+
+
+def check_one_lesion(manifest: Manifest, crop: str) -> None:
+    """Refuse several lesions of one image where the model would see all of it for each of them."""
+    again = [sample for sample in manifest.samples if sample.lesion > 1]
+    if again and crop == "none":
+        raise UserError(
+            f"{manifest.path}: {len(again)} rows are further lesions of an image that has a row already, "
+            f"first row {again[0].row}; cut the lesions from their films with --set data.crop=lesion, or "
+            "keep one row per image"
+        )
 
 
 def _unknown_labels(samples: Sequence[Sample], classes: Sequence[str] | None) -> list[str]:

@@ -18,10 +18,7 @@ Example:
     ((224, 224), 'uint16', (224, 224))
 """
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +28,8 @@ import numpy.typing as npt
 from protopyramid.data.io.encoding import png_bytes
 from protopyramid.errors import UserError
 from protopyramid.utils.files import write_bytes, write_text
+from protopyramid.utils.processes import in_processes
+from protopyramid.utils.tables import csv_text
 
 MARGINS = ("circumscribed", "indistinct", "spiculated")
 NEGATIVE = "negative"
@@ -433,27 +432,25 @@ def write_phantoms(
     `folder` gets `images/NAME.png` (16-bit grey), `masks/NAME.png` (255 in the band, else 0) and,
     last of all, `manifest.csv`. With `patches` = 4 each patient has one patch of every class.
     `splits` are the shares of patients in train, validation and test. `workers` processes share
-    the work; their number does not change a byte. `progress(done, total)` is called a patch.
+    the work; their number does not change a byte. `progress(done, total)` is called for every patch.
     """
     if min(patients, patches) < 1 or size < MIN_SIZE:
         raise UserError(
             f"phantoms: expected patients >= 1, patches >= 1 and size >= {MIN_SIZE}, "
             f"got {patients}, {patches} and {size}"
         )
-    folder = Path(folder)
-    for name in ("images", "masks"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
     jobs = [
-        _Job(folder, seed, patient, patch, size, label, split)
+        _Job(Path(folder), seed, patient, patch, size, label, split)
         for patient, split in enumerate(_draw_splits(seed, patients, splits))
         for patch, label in enumerate(_draw_labels(seed, patient, patches))
     ]
-    rows = []
-    for row in _run(jobs, workers):
-        rows.append(row)
+    rows: dict[tuple[int, int], list[str]] = {}
+    for job, row in in_processes(_write_patch, jobs, workers):
+        rows[job.patient, job.patch] = row
         if progress is not None:
             progress(len(rows), len(jobs))
-    return _write_manifest(folder / "manifest.csv", rows)
+    in_order = [rows[job.patient, job.patch] for job in jobs]
+    return write_text(Path(folder) / "manifest.csv", csv_text(COLUMNS, in_order))
 
 
 @dataclass(frozen=True)
@@ -469,25 +466,16 @@ class _Job:
     split: str
 
 
-def _run(jobs: Sequence[_Job], workers: int) -> Iterator[dict[str, str]]:
-    """Do the jobs, here or in `workers` processes, and give their rows in order."""
-    if workers <= 1:
-        yield from map(_write_patch, jobs)
-        return
-    with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(_write_patch, jobs, chunksize=16)
-
-
-def _write_patch(job: _Job) -> dict[str, str]:
+def _write_patch(job: _Job) -> tuple[_Job, list[str]]:
     """Draw a patch, write its image and mask, and give its row of the manifest."""
     phantom = make_phantom(job.label, job.seed, job.patient, job.patch, job.size)
     name = f"patient{job.patient:04d}-{job.patch}.png"
     write_bytes(job.folder / "images" / name, png_bytes(phantom.image))
     mask = phantom.mask.astype(np.uint8) * 255
     write_bytes(job.folder / "masks" / name, png_bytes(mask))
-    box = ("",) * 4 if phantom.box is None else tuple(f"{edge:g}" for edge in phantom.box)
-    values = (f"images/{name}", job.label, job.split, f"masks/{name}", f"patient{job.patient:04d}")
-    return dict(zip(COLUMNS, (*values, *box), strict=True))
+    box = [""] * 4 if phantom.box is None else [f"{edge:g}" for edge in phantom.box]
+    patient = f"patient{job.patient:04d}"
+    return job, [f"images/{name}", job.label, job.split, f"masks/{name}", patient, *box]
 
 
 def _draw_labels(seed: int, patient: int, patches: int) -> list[str]:
@@ -508,11 +496,3 @@ def _draw_splits(seed: int, patients: int, shares: tuple[float, float, float]) -
     ranks = np.empty(patients, dtype=int)
     ranks[order] = np.arange(patients)
     return [SPLITS[int(np.searchsorted(ends, rank, side="right"))] for rank in ranks]
-
-
-def _write_manifest(path: Path, rows: Iterable[dict[str, str]]) -> Path:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return write_text(path, text.getvalue())

@@ -70,6 +70,19 @@ def evaluate_run(
     `leaked`. Evaluating validation also writes thresholds.json, which `predict` flags images by.
     """
     chosen = evaluated_split(run, manifest_path, split, force)
+    return evaluate_split(run, chosen, bootstrap, seed, progress, pictures)
+
+
+def evaluate_split(
+    run: Run,
+    chosen: EvaluatedSplit,
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+    progress: Progress | None = None,
+    pictures: bool = True,
+) -> dict[str, Any]:
+    """As `evaluate_run`, on a split whose images are known already."""
+    split = chosen.name
     labels = class_numbers(run, chosen)
     found = run_pass(run, chosen, labels, progress)
     result = figures(run, chosen, labels, found, bootstrap, seed)

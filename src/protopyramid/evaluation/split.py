@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protopyramid.data.images import file_hash
-from protopyramid.data.manifest import Manifest, Sample, read_manifest
+from protopyramid.data.images import hash_files
+from protopyramid.data.manifest import Manifest, Sample, check_one_lesion, read_manifest
 from protopyramid.errors import UserError
-from protopyramid.runs import layout
 from protopyramid.runs.provenance import find_manifest, split_samples
 
 if TYPE_CHECKING:
@@ -40,7 +38,8 @@ def evaluated_split(
     """The rows of a split; refused when the run has trained on any of them, unless forced."""
     path = find_manifest(run, given)
     manifest = read_manifest(path)
-    splits = run.folder.read_json(layout.DATA).get("splits", {})
+    check_one_lesion(manifest, run.config.data.crop)
+    splits = run.provenance.splits
     samples = split_samples(manifest, split, splits)
     _check_labels(path, samples, run.config.data.classes)
     hashes = hash_images(samples)
@@ -64,8 +63,7 @@ def evaluated_split(
 
 def hash_images(samples: Sequence[Sample]) -> list[str]:
     """The content hashes of the samples' images."""
-    with ThreadPoolExecutor(WORKERS) as pool:
-        return list(pool.map(lambda sample: file_hash(sample.image), samples))
+    return hash_files([sample.image for sample in samples], WORKERS)
 
 
 def find_leaks(

@@ -2,7 +2,7 @@
 
 Both look at c5, the output of the backbone's last block. The network is cut there: the backbone runs
 once without gradients, and only what follows it is differentiated. Hooks, where captum needs them, are
-set on a throw-away module, never on the model.
+set on a throwaway module, never on the model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AfterBackbone(nn.Module):
 
 
 def grad_cam(model: PrototypeNetwork, images: Tensor, targets: Tensor) -> Tensor:
-    """Grad-CAM (Selvaraju 2017) by captum: relu(sum_k mean(dy/dA_k) A_k), brought to the image's size.
+    """Grad-CAM (Selvaraju 2017) by captum: relu(sum_k mean(dy/dA_k) A_k), upsampled to the image.
 
     images (B, 3, S, S) normalised, targets (B,) class numbers -> (B, S, S), not negative.
     """
@@ -49,7 +49,7 @@ def grad_cam(model: PrototypeNetwork, images: Tensor, targets: Tensor) -> Tensor
 
 
 def grad_cam_plus_plus(model: PrototypeNetwork, images: Tensor, targets: Tensor) -> Tensor:
-    """Grad-CAM++ (Chattopadhay 2018), brought to the image's size.
+    """Grad-CAM++ (Chattopadhay 2018), upsampled to the image.
 
     images (B, 3, S, S) normalised, targets (B,) class numbers -> (B, S, S), not negative.
     """
@@ -65,9 +65,9 @@ def grad_cam_plus_plus(model: PrototypeNetwork, images: Tensor, targets: Tensor)
 def plus_plus_map(values: Tensor, gradient: Tensor) -> Tensor:
     """Grad-CAM++ of a layer: values A and gradient g of the score, (B, K, H, W) each -> (B, H, W).
 
-    alpha = g^2 / (2 g^2 + g^3 sum A) (equation 19 of its paper), brought to sum 1 over the places with
-    g > 0 as its authors' code does; weight_k = sum alpha relu(g); map = relu(sum_k weight_k A_k). Where
-    g is the same positive number all over each channel, this is Grad-CAM.
+    alpha = g^2 / (2 g^2 + g^3 sum A) (equation 19 of its paper), scaled to sum to 1 over the places with
+    g > 0, as in its authors' code; weight_k = sum alpha relu(g); map = relu(sum_k weight_k A_k). Where
+    g is one positive number throughout each channel, this is Grad-CAM.
     """
     total = values.sum((-2, -1), keepdim=True)
     divisor = 2 + gradient * total  # numerator and denominator divided by g^2

@@ -1,15 +1,15 @@
 """The case-based figure: "this part of your image looks like that part of a training image".
 
-One row a prototype: a your image, b where it resembles the prototype, c the prototype, d the case it
-comes from, e the prototype on its own case, f similarity x weight = contribution. The rows, and what
-the other prototypes add, sum to the class score at the bottom.
+One row per prototype: a your image, b how well each part of it matches the prototype, c the prototype,
+d the training case it comes from, e the prototype on that case, f score × weight = points. The points
+of the rows and of all other prototypes add up to the class total at the bottom.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -22,98 +22,109 @@ from protopyramid.figures.drawing import (
     JET,
     MUTED,
     PAPER,
-    RULE,
-    Box,
     Picture,
-    add_axes,
-    add_crop,
-    bar,
-    draw_box,
-    draw_mask,
-    new_figure,
-    percent,
+    Sheet,
     roomy,
-    rule,
+)
+from protopyramid.figures.film import headline
+from protopyramid.figures.text import (
+    counted,
+    decimal,
+    percent,
     shortened,
     shortened_path,
-    show,
-    show_heat,
     signed,
-    write,
 )
+from protopyramid.model.activation import Region
 from protopyramid.model.tta import tta_text
 
 LEVEL_WORDS = {2: "finest", 3: "fine", 4: "coarse", 5: "coarsest"}
-UNLIKE = "Caution: this image is unlike the training images"
 MOST_CLASSES = 6  # more do not fit; the most probable are shown
 COLUMNS = (
-    ("a", "Your image", "box: the part meant"),
-    ("b", "Where it is alike", "bright: most alike"),
+    ("a", "Your image", "yellow: the part meant"),
+    ("b", "Where it matches", "bright: best match"),
     ("c", "Looks like this …", "the prototype, enlarged"),
     ("d", "… in this case", "a known training image"),
-    ("e", "Map of that case", "the prototype on its case"),
+    ("e", "Match on the case", "bright: best match"),
     ("f", "What it adds", ""),
 )
-WIDTH, MARGIN, LABEL, PANEL, GAP, SUM = 14.6, 0.3, 1.75, 1.85, 0.1, 2.55
+WIDTH, MARGIN, LABEL, PANEL, GAP = 14.6, 0.3, 1.75, 1.85, 0.1
 HEADER, HEADS, ROW, FOOTER = 1.85, 0.62, 1.97, 2.2
+RIGHT = WIDTH - MARGIN - 0.05
+POINTS = MARGIN + LABEL + (PANEL + GAP) * 5 + 0.18  # left edge of column f
+LINE = 0.28
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says of an image: the header of a figure.
+
+    `logits`: the total points of each class; `unlike`: whether the image is unlike the training images;
+    `film`: whether it looks like a whole film given to a model of crops.
+    """
+
+    image_name: str
+    predicted: str
+    logits: Mapping[str, float]
+    probabilities: Mapping[str, float]
+    unlike: bool = False
+    film: bool = False
 
 
 @dataclass(frozen=True)
 class CaseRow:
-    """One prototype: what it found in the image, and the case behind it."""
+    """One prototype: where it matches the image, the case behind it, and what it adds.
+
+    `region`: where the prototype activates on the image; `case_region`: on its own training image.
+    """
 
     index: int
     class_name: str
     level: int
-    activation: Picture
-    box: Box
-    case_name: str
+    region: Region
     case_image: Picture
-    case_activation: Picture
-    case_box: Box
-    similarity: float
+    case_region: Region
+    score: float
     weight: float
     contribution: float
 
 
 @dataclass(frozen=True)
-class CaseView:
-    """Everything that the figure shows. `others`: number of prototypes without a row.
+class CaseFigureData:
+    """Everything that the case-based figure shows.
 
-    `shown_sums` and `other_sums`: what prototypes with and without a row add to each class's score.
-    `mask` (S, S), where given, is the annotation of the image; `unlike`: whether the image is unlike the
-    training data; `tta`: over how many augmented copies its maps and similarities are averaged.
+    image (S, S) or (S, S, 3) in [0, 1]; `others`: number of prototypes without a row; `shown_sums` and
+    `other_sums`: what prototypes with and without a row add to each class; `mask` (S, S): annotation of
+    the image, if known; `tta`: over how many augmented copies maps and scores are averaged.
     """
 
-    image_name: str
+    prediction: Prediction
     image: Picture
-    predicted: str
-    logits: Mapping[str, float]
-    probabilities: Mapping[str, float]
     rows: Sequence[CaseRow]
     others: int
     shown_sums: Mapping[str, float]
     other_sums: Mapping[str, float]
     mask: NDArray[Any] | None = None
-    unlike: bool = False
     tta: int = 1
 
 
-def case_figure(view: CaseView, colour_map: str = COLOUR_MAP) -> Figure:
+def case_figure(data: CaseFigureData, colour_map: str = COLOUR_MAP) -> Figure:
     """Draw the case-based explanation of one image."""
-    classes = top_classes(view.probabilities)
-    figure = new_figure(WIDTH, HEADER + HEADS + ROW * len(view.rows) + FOOTER)
-    draw_header(figure, view)
-    _column_heads(figure, view, colour_map)
-    largest = max((abs(row.contribution) for row in view.rows), default=1.0) or 1.0
-    for number, row in enumerate(view.rows):
-        _draw_row(figure, HEADER + HEADS + ROW * number, view, row, largest, colour_map)
-    bottom = HEADER + HEADS + ROW * len(view.rows)
-    rule(figure, MARGIN, WIDTH - MARGIN, bottom + 0.02, MUTED)
-    _draw_sum(figure, bottom + 0.18, view)
-    _draw_table(figure, bottom + 0.18, view, classes)
-    _draw_note(figure, bottom + FOOTER - 0.5, colour_map, view.tta)
-    return figure
+    bottom = HEADER + HEADS + ROW * len(data.rows)
+    sheet = Sheet(WIDTH, bottom + FOOTER)
+    draw_header(sheet, data.prediction)
+    _draw_column_heads(sheet, data, colour_map)
+    largest = max((abs(row.contribution) for row in data.rows), default=1.0) or 1.0
+    for number, row in enumerate(data.rows):
+        top = HEADER + HEADS + ROW * number
+        _draw_row_label(sheet, top, row)
+        _draw_pictures(sheet, top, data, row, colour_map)
+        _draw_points(sheet, top, row, data.prediction.predicted, largest)
+    sheet.rule(MARGIN, WIDTH - MARGIN, bottom + 0.02, MUTED)
+    _draw_sum(sheet, bottom + 0.18, data)
+    _draw_table(sheet, bottom + 0.18, data)
+    _draw_note(sheet, bottom + FOOTER - 0.5, colour_map, data.tta)
+    return sheet.figure
 
 
 def top_classes(probabilities: Mapping[str, float], most: int = MOST_CLASSES) -> list[str]:
@@ -123,199 +134,167 @@ def top_classes(probabilities: Mapping[str, float], most: int = MOST_CLASSES) ->
     return sorted(probabilities, key=lambda name: -probabilities[name])[:most]
 
 
-class Said(Protocol):
-    """What the header of a figure shows: what the model says of an image."""
+def level_text(level: int) -> str:
+    """A level and what it means.
 
-    @property
-    def image_name(self) -> str: ...
-    @property
-    def predicted(self) -> str: ...
-    @property
-    def logits(self) -> Mapping[str, float]: ...
-    @property
-    def probabilities(self) -> Mapping[str, float]: ...
-    @property
-    def unlike(self) -> bool: ...
+    >>> level_text(2), level_text(7)
+    ('level 2, finest', 'level 7')
+    """
+    word = LEVEL_WORDS.get(level)
+    return f"level {level}" + (f", {word}" if word else "")
 
 
-def draw_header(figure: Figure, view: Said) -> None:
-    """The predicted class in large letters, and a bar for each class."""
-    share = view.probabilities[view.predicted]
-    write(figure, MARGIN, 0.26, "The model says", fontsize=13, color=MUTED)
-    write(figure, MARGIN, 0.48, shortened(view.predicted, 26), fontsize=27, fontweight="bold")
-    write(figure, MARGIN, 1.01, f"probability {percent(share)}", fontsize=13)
-    name = f"image: {shortened_path(view.image_name)}"
-    write(figure, MARGIN, 1.29, name, fontsize=10.5, color=MUTED)
-    if view.unlike:
-        style = {"fontsize": 11.5, "fontweight": "bold", "color": AGAINST}
-        write(figure, MARGIN, 1.5, UNLIKE, **style)
-    _class_bars(figure, view.predicted, view.logits, view.probabilities)
+def draw_header(sheet: Sheet, prediction: Prediction, totals: str = "total points") -> None:
+    """The predicted class, or why not to rely on it, in large letters, and a bar for each class.
+
+    `totals` names the logits.
+    """
+    share = percent(prediction.probabilities[prediction.predicted])
+    name = shortened(prediction.predicted, 26)
+    said = headline(name, share, prediction.unlike, prediction.film)
+    colour = AGAINST if said.note else INK
+    sheet.write(MARGIN, 0.26, said.above, fontsize=13, color=MUTED)
+    sheet.write(MARGIN, 0.48, said.title, fontsize=27, fontweight="bold", color=colour)
+    sheet.write(MARGIN, 1.01, said.below, fontsize=13)
+    image = f"image: {shortened_path(prediction.image_name)}"
+    sheet.write(MARGIN, 1.29, image, fontsize=10.5, color=MUTED)
+    sheet.write(MARGIN, 1.5, said.note, fontsize=11.5)
+    _draw_class_bars(sheet, prediction, totals)
 
 
-def _class_bars(
-    figure: Figure, predicted: str, logits: Mapping[str, float], probabilities: Mapping[str, float]
-) -> None:
-    classes = top_classes(probabilities)
+def _draw_class_bars(sheet: Sheet, prediction: Prediction, totals: str) -> None:
+    classes = top_classes(prediction.probabilities)
     left, length, step = 8.35, 2.9, min(0.3, 1.25 / len(classes))
-    top = 0.52
-    write(figure, left, 0.26, "probability", fontsize=10, color=MUTED)
-    write(figure, left + length + 1.45, 0.26, "class score", fontsize=10, color=MUTED, ha="right")
+    right = left + length + 1.45
+    sheet.write(left, 0.26, "probability", fontsize=10, color=MUTED)
+    sheet.write(right, 0.26, totals, fontsize=10, color=MUTED, ha="right")
     for number, name in enumerate(classes):
-        y = top + step * number
-        own = name == predicted
-        strong = {"fontweight": "bold" if own else "normal", "va": "center", "fontsize": 11.5}
+        y = 0.52 + step * number
         middle = y + step * 0.38
-        write(figure, left - 0.12, middle, shortened(name), ha="right", **strong)
-        share = probabilities[name]
-        bar(figure, left, y, length, step * 0.76, PAPER)
-        bar(figure, left, y, length * share, step * 0.76, FOR if own else "#9aa5b1")
-        write(figure, left + length + 0.1, middle, percent(share), **strong)
-        write(figure, left + length + 1.45, middle, signed(logits[name]), ha="right", **strong)
+        own, share = name == prediction.predicted, prediction.probabilities[name]
+        style = {"fontweight": "bold" if own else "normal", "va": "center", "fontsize": 11.5}
+        sheet.write(left - 0.12, middle, shortened(name), ha="right", **style)
+        sheet.bar(left, y, length, step * 0.76, PAPER)
+        sheet.bar(left, y, length * share, step * 0.76, FOR if own else "#9aa5b1")
+        sheet.write(left + length + 0.1, middle, percent(share), **style)
+        sheet.write(right, middle, signed(prediction.logits[name]), ha="right", **style)
 
 
 def _panel_left(number: int) -> float:
     return MARGIN + LABEL + (PANEL + GAP) * number
 
 
-def _column_heads(figure: Figure, view: CaseView, colour_map: str) -> None:
-    rule(figure, MARGIN, WIDTH - MARGIN, HEADER - 0.1, MUTED)
-    other = {"f": f"to the score of {shortened(view.predicted, 18)}"}
+def _draw_column_heads(sheet: Sheet, data: CaseFigureData, colour_map: str) -> None:
+    sheet.rule(MARGIN, WIDTH - MARGIN, HEADER - 0.1, MUTED)
+    other = {"f": f"to the total of {shortened(data.prediction.predicted, 18)}"}
     if colour_map == JET:
-        other["b"] = "red: most alike"
-    if view.mask is not None:
+        other["b"] = other["e"] = "red: best match"
+    if data.mask is not None:
         other["a"] = "dashed: annotation"
     for number, (letter, title, below) in enumerate(COLUMNS):
-        x = _panel_left(number) + (0.18 if letter == "f" else 0.0)
-        below = other.get(letter, below)
-        write(figure, x, HEADER + 0.04, letter, fontsize=12, fontweight="bold")
-        write(figure, x + 0.17, HEADER + 0.04, title, fontsize=12, fontweight="bold")
-        write(figure, x, HEADER + 0.28, below, fontsize=10, color=MUTED)
+        x = POINTS if letter == "f" else _panel_left(number)
+        sheet.write(x, HEADER + 0.04, letter, fontsize=12, fontweight="bold")
+        sheet.write(x + 0.17, HEADER + 0.04, title, fontsize=12, fontweight="bold")
+        sheet.write(x, HEADER + 0.28, other.get(letter, below), fontsize=10, color=MUTED)
 
 
-def _draw_row(
-    figure: Figure, top: float, view: CaseView, row: CaseRow, largest: float, colour_map: str
-) -> None:
-    _row_label(figure, top, row)
-    axes = {n: add_axes(figure, _panel_left(n), top, PANEL, PANEL) for n in (0, 1, 3, 4)}
-    show(axes[0], view.image)
-    if view.mask is not None:
-        draw_mask(axes[0], view.mask)
-    draw_box(axes[0], row.box)
-    show_heat(axes[1], view.image, row.activation, colour_map)
-    add_crop(figure, _panel_left(2), top, PANEL, row.case_image, roomy(row.case_box))
-    show(axes[3], row.case_image)
-    draw_box(axes[3], row.case_box)
-    show_heat(axes[4], row.case_image, row.case_activation, colour_map)
-    _draw_contribution(figure, top, row, view.predicted, largest)
-
-
-def _row_label(figure: Figure, top: float, row: CaseRow) -> None:
-    word = LEVEL_WORDS.get(row.level)
-    level = f"level {row.level}" + (f", {word}" if word else "")
+def _draw_row_label(sheet: Sheet, top: float, row: CaseRow) -> None:
     middle = top + PANEL / 2
-    style = {"va": "center"}
-    write(figure, MARGIN, middle - 0.28, "looks like", fontsize=10, color=MUTED, **style)
     name = shortened(row.class_name, 17)
-    write(figure, MARGIN, middle - 0.06, name, fontsize=12.5, fontweight="bold", **style)
-    write(figure, MARGIN, middle + 0.17, level, fontsize=10.5, **style)
+    style = {"va": "center"}
+    sheet.write(MARGIN, middle - 0.28, "looks like", fontsize=10, color=MUTED, **style)
+    sheet.write(MARGIN, middle - 0.06, name, fontsize=12.5, fontweight="bold", **style)
+    sheet.write(MARGIN, middle + 0.17, level_text(row.level), fontsize=10.5, **style)
     number = f"prototype {row.index}"
-    write(figure, MARGIN, middle + 0.37, number, fontsize=10, color=MUTED, **style)
+    sheet.write(MARGIN, middle + 0.37, number, fontsize=10, color=MUTED, **style)
 
 
-def _draw_contribution(
-    figure: Figure, top: float, row: CaseRow, predicted: str, largest: float
+def _draw_pictures(
+    sheet: Sheet, top: float, data: CaseFigureData, row: CaseRow, colour_map: str
 ) -> None:
-    x, middle = _panel_left(5) + 0.18, top + PANEL / 2
-    speaks_for = row.contribution >= 0
-    colour = FOR if speaks_for else AGAINST
-    product = f"{number_text(row.similarity)} × {number_text(row.weight)} ="
-    write(figure, x, middle - 0.42, "similarity × weight", fontsize=10, color=MUTED)
-    write(figure, x, middle - 0.2, product, fontsize=11.5)
-    value = signed(row.contribution)
-    right = WIDTH - MARGIN - 0.05
-    write(
-        figure,
-        right,
-        middle - 0.25,
-        value,
-        fontsize=17,
-        fontweight="bold",
-        color=colour,
-        ha="right",
-    )
-    length = (right - x) * abs(row.contribution) / largest
-    bar(figure, x, middle + 0.1, length, 0.16, colour, None if speaks_for else "////")
-    words = "speaks for" if speaks_for else "speaks against"
-    write(
-        figure, x, middle + 0.31, f"{words} {shortened(predicted, 17)}", fontsize=10, color=colour
-    )
+    """Panels a to e: the same region is outlined in a and b, and its box drawn in a; so for the case."""
+    own, own_heat, case, case_heat = (sheet.tile(_panel_left(n), top, PANEL) for n in (0, 1, 3, 4))
+    own.show(data.image)
+    if data.mask is not None:
+        own.draw_mask(data.mask)
+    own.mark(row.region)
+    own_heat.show_heat(data.image, row.region, colour_map)
+    part = sheet.crop(_panel_left(2), top, PANEL, roomy(row.case_region.box))
+    part.show(row.case_image)
+    part.outline(row.case_region)
+    case.show(row.case_image)
+    case.mark(row.case_region)
+    case_heat.show_heat(row.case_image, row.case_region, colour_map)
 
 
-def number_text(value: float) -> str:
-    """A factor of a product: two decimals, a real minus sign.
+def _draw_points(sheet: Sheet, top: float, row: CaseRow, predicted: str, largest: float) -> None:
+    middle = top + PANEL / 2
+    counts_for = row.contribution >= 0
+    colour, words = (FOR, "counts for") if counts_for else (AGAINST, "counts against")
+    sheet.write(POINTS, middle - 0.42, "score × weight = points", fontsize=10, color=MUTED)
+    product = f"{decimal(row.score)} × {decimal(row.weight)} ="
+    sheet.write(POINTS, middle - 0.2, product, fontsize=11.5)
+    strong = {"fontsize": 17, "fontweight": "bold", "color": colour, "ha": "right"}
+    sheet.write(RIGHT, middle - 0.25, signed(row.contribution), **strong)
+    length = (RIGHT - POINTS) * abs(row.contribution) / largest
+    sheet.bar(POINTS, middle + 0.1, length, 0.16, colour, None if counts_for else "////")
+    words = f"{words} {shortened(predicted, 17)}"
+    sheet.write(POINTS, middle + 0.31, words, fontsize=10, color=colour)
 
-    >>> number_text(-0.5)
-    '−0.50'
-    """
-    return f"{value:.2f}".replace("-", "−")
 
-
-def _draw_sum(figure: Figure, top: float, view: CaseView) -> None:
+def _draw_sum(sheet: Sheet, top: float, data: CaseFigureData) -> None:
     """The rows above, the others and their sum, under column f."""
-    x, right = _panel_left(5) + 0.18, WIDTH - MARGIN - 0.05
-    name = view.predicted
+    name = data.prediction.predicted
     lines = [
-        (counted(len(view.rows), "prototype") + " above", view.shown_sums[name]),
-        (counted(view.others, "other prototype"), view.other_sums[name]),
+        (counted(len(data.rows), "prototype") + " above", data.shown_sums[name]),
+        (counted(data.others, "other prototype"), data.other_sums[name]),
     ]
     for number, (text, value) in enumerate(lines):
-        write(figure, x, top + 0.28 * number, text, fontsize=11)
-        write(figure, right, top + 0.28 * number, signed(value), fontsize=12, ha="right")
-    rule(figure, x, right, top + 0.6, INK)
-    style = {"fontsize": 17, "fontweight": "bold", "ha": "right"}
-    write(figure, right, top + 0.68, signed(view.logits[name]), **style)
-    write(figure, x, top + 0.73, "= score of", fontsize=11)
-    write(figure, x, top + 0.95, shortened(name, 18), fontsize=12, fontweight="bold")
+        sheet.write(POINTS, top + LINE * number, text, fontsize=11)
+        sheet.write(RIGHT, top + LINE * number, signed(value), fontsize=12, ha="right")
+    sheet.rule(POINTS, RIGHT, top + 0.6, INK)
+    strong = {"fontsize": 17, "fontweight": "bold", "ha": "right"}
+    sheet.write(RIGHT, top + 0.68, signed(data.prediction.logits[name]), **strong)
+    sheet.write(POINTS, top + 0.73, "= total of", fontsize=11)
+    sheet.write(POINTS, top + 0.95, shortened(name, 18), fontsize=12, fontweight="bold")
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "prototype"), counted(2, "prototype")
-    ('1 prototype', '2 prototypes')
-    """
-    return f"{number} {what}" + ("" if number == 1 else "s")
-
-
-def _draw_table(figure: Figure, top: float, view: CaseView, classes: Sequence[str]) -> None:
-    """How the scores of all classes add up."""
+def _draw_table(sheet: Sheet, top: float, data: CaseFigureData) -> None:
+    """How the points of all classes add up."""
+    prediction = data.prediction
+    classes = top_classes(prediction.probabilities)
     first, step = MARGIN + 3.4, min(1.55, 7.6 / max(len(classes), 1))
-    labels = ("", "prototypes above", "other prototypes", "class score", "probability")
+    labels = (
+        "Points of every class",
+        "prototypes above",
+        "other prototypes",
+        "total",
+        "probability",
+    )
     for line, text in enumerate(labels):
-        bold = "bold" if line == 3 else "normal"
-        write(figure, MARGIN, top + 0.28 * line, text, fontsize=11, fontweight=bold)
-    write(figure, MARGIN, top, "All class scores", fontsize=11, fontweight="bold")
+        weight = "bold" if line in (0, 3) else "normal"
+        sheet.write(MARGIN, top + LINE * line, text, fontsize=11, fontweight=weight)
     for number, name in enumerate(classes):
         values = (
             shortened(name, 14),
-            signed(view.shown_sums[name]),
-            signed(view.other_sums[name]),
-            signed(view.logits[name]),
-            percent(view.probabilities[name]),
+            signed(data.shown_sums[name]),
+            signed(data.other_sums[name]),
+            signed(prediction.logits[name]),
+            percent(prediction.probabilities[name]),
         )
-        weight = "bold" if name == view.predicted else "normal"
+        weight = "bold" if name == prediction.predicted else "normal"
+        style = {"fontsize": 11, "ha": "right", "fontweight": weight}
         for line, text in enumerate(values):
-            x, y = first + step * number, top + 0.28 * line
-            write(figure, x, y, text, fontsize=11, ha="right", fontweight=weight)
-    rule(figure, MARGIN, first + step * (len(classes) - 1), top + 0.81, RULE)
+            sheet.write(first + step * number, top + LINE * line, text, **style)
+    sheet.rule(MARGIN, first + step * (len(classes) - 1), top + 0.81)
 
 
-def _draw_note(figure: Figure, top: float, colour_map: str, tta: int) -> None:
+def _draw_note(sheet: Sheet, top: float, colour_map: str, tta: int) -> None:
     heat = "Red" if colour_map == JET else "Bright colours"
     mean = f"b and f: the mean over {tta_text(tta)}. " if tta > 1 else ""
     text = (
-        f"{heat} and the white line: the strongest 5 % of each map, scaled to itself; yellow box: the part "
-        f"of it with the peak. {mean}\nHow far a class score is ahead of the others "
-        "makes its probability. Numbers are rounded. For research only, not a medical device."
+        f"{heat}: best match; each map has its own colour scale. Outlines, white and yellow: the strongest "
+        f"5% of the map; boxes enclose them. {mean}\nThe probability of a class depends on how far its "
+        "total is ahead of the others. Numbers are rounded. For research only, not a medical device."
     )
-    write(figure, MARGIN, top, text, fontsize=9.5, color=MUTED, linespacing=1.4)
+    sheet.write(MARGIN, top, text, fontsize=9.5, color=MUTED, linespacing=1.4)

@@ -1,7 +1,10 @@
-"""Drawing: the few strokes that all figures are made of. matplotlib's objects, no global state.
+"""Drawing: the few strokes that all figures are made of. Matplotlib's objects, no global state.
 
-Colours are told apart in greyscale print and by the colour-blind: heat grows brighter as it grows
-hotter, the strongest region is also outlined, and every bar carries its number.
+A sheet is measured in inches from its top left corner, a tile on it in fractions of the image it shows.
+All tiles share the sheet's one pair of axes: axes of their own would take most of a figure's time.
+
+Colours can be told apart in greyscale print and by colour-blind readers: heat grows brighter as it grows
+hotter, the region is also outlined, and every bar carries its number.
 """
 
 from __future__ import annotations
@@ -14,15 +17,17 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from matplotlib.patheffects import Stroke, withStroke
+from matplotlib.lines import Line2D
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path as Outline
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
+from PIL import Image
 
 from protopyramid.errors import UserError
-from protopyramid.model.activation import PERCENTILE
+from protopyramid.model.activation import Region, contour_lines
 from protopyramid.utils.files import write_bytes
 
 Picture = NDArray[np.float32]
@@ -32,20 +37,21 @@ COLOUR_MAP = "inferno"
 JET = "jet"
 INK, MUTED, RULE, PAPER = "#14181d", "#58616b", "#c9ced4", "#edf0f3"
 FOR, AGAINST = "#0072b2", "#d55e00"  # Okabe and Ito's blue and vermilion
-BOX, HALO, OUTLINE = "#ffd400", "#000000", "#ffffff"
+BOX, HALO, OUTLINE, ANNOTATION = "#ffd400", "#000000", "#ffffff", "#00c8ff"
 FADE_FROM, HEAT_STRENGTH, IMAGE_UNDER_HEAT = 0.35, 0.8, 0.8
 JET_SHARE, JET_IMAGE_SHARE = 0.3, 0.5  # ProtoPNet's and IAIA-BL's overlay
-LEAST_PART = 0.18  # side of the part that is shown of an image
+WHOLE = (0.0, 0.0, 1.0, 1.0)
+INSET = 0.006  # how far inside the image a box at its border is drawn
 DPI = 150
 SUFFIXES = (".png", ".pdf", ".svg")
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
-    "png": {"pil_kwargs": {"compress_level": 4}},
     "jpg": {"pil_kwargs": {"quality": 88}},
     "pdf": {"metadata": {"CreationDate": None}},
     "svg": {"metadata": {"Date": None}},
 }
 
 
+# -- files ---------------------------------------------------------------------------------------
 def new_figure(width: float, height: float) -> Figure:
     """A white figure of that size in inches."""
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
@@ -56,110 +62,185 @@ def new_figure(width: float, height: float) -> Figure:
 def figure_bytes(figure: Figure, kind: str = "png", dpi: int = DPI) -> bytes:
     """The figure as the bytes of a PNG, JPG, PDF or SVG file; the same figure gives the same bytes."""
     stream = io.BytesIO()
-    extra = SAVE_OPTIONS[kind]
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": "protopyramid"}):
         warnings.simplefilter("ignore")  # letters of a class name that the font lacks
-        figure.savefig(stream, format=kind, dpi=dpi, **extra)
+        if kind == "png":
+            pixels = Image.fromarray(figure_pixels(figure, dpi))
+            pixels.save(stream, "PNG", compress_level=4, dpi=(dpi, dpi))
+        else:
+            figure.savefig(stream, format=kind, dpi=dpi, **SAVE_OPTIONS[kind])
     return stream.getvalue()
 
 
+def figure_pixels(figure: Figure, dpi: int = DPI) -> NDArray[np.uint8]:
+    """The figure as pixels (height, width, 3); without an alpha channel, a PNG is written faster."""
+    own = figure.dpi
+    figure.set_dpi(dpi)
+    canvas: Any = FigureCanvasAgg(figure)  # Any: its methods have no types
+    canvas.draw()
+    figure.set_dpi(own)
+    return np.ascontiguousarray(np.asarray(canvas.buffer_rgba())[..., :3])
+
+
 def save_figure(figure: Figure, path: str | Path, dpi: int = DPI) -> Path:
-    """Write the figure as its suffix says (.png, .pdf or .svg), whole or not at all."""
+    """Write the figure in the format of its suffix (.png, .pdf or .svg), whole or not at all."""
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"{path}: cannot write this kind of figure; name it .png, .pdf or .svg")
+        raise UserError(f"{path}: cannot write a figure in this format; use .png, .pdf or .svg")
     content = figure_bytes(figure, path.suffix.lower()[1:], dpi)
     return write_bytes(path, content)
 
 
 def check_colour_map(name: str) -> str:
-    """The name of a colour map that matplotlib has, or a UserError."""
+    """The name of a Matplotlib colormap, or a UserError."""
     if name not in matplotlib.colormaps:
         raise UserError(
-            f'no colour map "{name}"; try inferno, magma, viridis, cividis, or jet as in the paper'
+            f'unknown colour map "{name}"; try inferno, magma, viridis, cividis, or jet as in the paper'
         )
     return name
 
 
-def add_axes(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:
-    """Axes without frame or ticks, placed in inches from the top left corner of the figure."""
-    whole_width, whole_height = figure.get_size_inches()
-    left, bottom = x / whole_width, 1 - (y + height) / whole_height
-    ax = figure.add_axes((left, bottom, width / whole_width, height / whole_height))
-    ax.set_axis_off()
-    return ax
+# -- the sheet -----------------------------------------------------------------------------------
+class Sheet:
+    """A figure to draw on, measured in inches from its top left corner."""
+
+    def __init__(self, width: float, height: float) -> None:
+        self.width, self.height = width, height
+        self.figure = new_figure(width, height)
+        self.axes = self.figure.add_axes((0, 0, 1, 1))
+        self.axes.set_axis_off()
+        self.axes.set_xlim(0, width)
+        self.axes.set_ylim(height, 0)
+
+    def write(self, x: float, y: float, text: str, **style: Any) -> None:
+        """Text whose top left corner is at (x, y), unless `ha` and `va` say otherwise."""
+        usual = {"color": INK, "fontsize": 11, "va": "top", "ha": "left", "parse_math": False}
+        self.figure.text(x / self.width, 1 - y / self.height, text, **{**usual, **style})
+
+    def bar(
+        self, x: float, y: float, width: float, height: float, colour: str, hatch: str | None = None
+    ) -> None:
+        """A filled rectangle."""
+        corner = (x / self.width, 1 - (y + height) / self.height)
+        bar = Rectangle(corner, width / self.width, height / self.height)
+        bar.set(facecolor=colour, edgecolor="white", linewidth=0, hatch=hatch)
+        bar.set(transform=self.figure.transFigure, zorder=-1)
+        self.figure.add_artist(bar)
+
+    def rule(self, x0: float, x1: float, y: float, colour: str = RULE) -> None:
+        """A thin horizontal line."""
+        self.bar(x0, y, x1 - x0, 0.012, colour)
+
+    def tile(self, x: float, y: float, side: float) -> Tile:
+        """A square for a whole image."""
+        return Tile(self, x, y, side, side)
+
+    def crop(self, x: float, y: float, side: float, box: Box) -> Tile:
+        """A square for the part of an image in a box, enlarged with its own proportions."""
+        longest = max(box[2] - box[0], box[3] - box[1])
+        width, height = side * (box[2] - box[0]) / longest, side * (box[3] - box[1]) / longest
+        self.bar(x, y, side, side, PAPER)
+        return Tile(self, x + (side - width) / 2, y + (side - height) / 2, width, height, box)
 
 
-def write(figure: Figure, x: float, y: float, text: str, **style: Any) -> None:
-    """Text at inches from the top left corner of the figure; its top is at y unless `va` says else."""
-    width, height = figure.get_size_inches()
-    usual = {"color": INK, "fontsize": 11, "va": "top", "ha": "left", "parse_math": False}
-    figure.text(x / width, 1 - y / height, text, **{**usual, **style})
+class Tile:
+    """A rectangle of a sheet that shows an image, or the part of it in a box.
+
+    What is drawn on it is measured in fractions of the image and cut off at its border.
+    """
+
+    def __init__(
+        self, sheet: Sheet, x: float, y: float, width: float, height: float, box: Box = WHOLE
+    ) -> None:
+        self._axes = sheet.axes
+        self._x, self._y, self._width, self._height = x, y, width, height
+        self._box = box
+        transform = sheet.axes.transData
+        self._clip = Rectangle((x, y), width, height, transform=transform)
+
+    def show(self, picture: Picture) -> None:
+        """An image (S, S) or (S, S, 3) in [0, 1]."""
+        (x0, y0), (x1, y1) = self._inches(np.array([[0.0, 0.0], [1.0, 1.0]]))
+        image = self._axes.imshow(
+            picture,
+            cmap="gray",
+            vmin=0,
+            vmax=1,
+            extent=(x0, x1, y1, y0),
+            interpolation="bicubic",
+            aspect="auto",
+        )
+        image.set_clip_path(self._clip)
+
+    def show_heat(self, picture: Picture, region: Region, colour_map: str = COLOUR_MAP) -> None:
+        """An image with an activation map over it and its region outlined."""
+        self.show(overlay(picture, region.activation, colour_map))
+        self.outline(region, OUTLINE)
+
+    def outline(self, region: Region, colour: str = BOX, width: float = 1.0) -> None:
+        """The line around a region."""
+        halo = [withStroke(linewidth=width + 1.1, foreground=HALO)]
+        self._draw_lines(region.contour, color=colour, linewidth=width, path_effects=halo)
+
+    def mark(self, region: Region, width: float = 1.0) -> None:
+        """A region on a plain image: the line around it, and the box that encloses it."""
+        self.outline(region, width=width)
+        self.draw_box(region.box, width=0.8 * width)
+
+    def draw_box(self, box: Box, colour: str = BOX, width: float = 0.8) -> None:
+        """A box of fractions x0, y0, x1, y1, kept a little inside the image."""
+        x0, y0 = max(box[0], INSET), max(box[1], INSET)
+        x1, y1 = min(box[2], 1 - INSET), min(box[3], 1 - INSET)
+        corners = np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1], [x0, y0]])
+        halo = [withStroke(linewidth=width + 0.8, foreground=HALO)]
+        self._draw_lines([corners], color=colour, linewidth=width, path_effects=halo)
+
+    def draw_mask(self, mask: NDArray[Any], colour: str = ANNOTATION) -> None:
+        """The outline of an annotation (H, W), dashed."""
+        lines = contour_lines(mask.astype(np.float32), 0.5)
+        # Dashes on a dark line are seen on light and dark tissue, also in grey.
+        self._draw_lines(lines, color=HALO, linewidth=1.9, alpha=0.75)
+        self._draw_lines(lines, color=colour, linewidth=1.2, linestyle="--")
+
+    def frame(self, colour: str) -> None:
+        """A dashed frame around the tile."""
+        x, y = np.array([0, 1, 1, 0, 0]), np.array([0, 0, 1, 1, 0])
+        line = Line2D(self._x + x * self._width, self._y + y * self._height, color=colour)
+        line.set(linewidth=3, linestyle=(0, (2, 1)))
+        self._axes.add_artist(line)
+
+    def tag(self, text: str, colour: str = INK, corner: tuple[float, float] = (0.03, 0.03)) -> None:
+        """A few letters on white in a corner, given in fractions of the tile from its top left."""
+        background = {"boxstyle": "round,pad=0.18", "fc": "white", "ec": "none", "alpha": 0.85}
+        self._axes.text(
+            self._x + corner[0] * self._width,
+            self._y + corner[1] * self._height,
+            text,
+            fontsize=8.5,
+            color=colour,
+            va="top" if corner[1] < 0.5 else "bottom",
+            ha="left" if corner[0] < 0.5 else "right",
+            bbox=background,
+            parse_math=False,
+        )
+
+    def _inches(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Points (n, 2) from fractions of the image to inches on the sheet."""
+        x0, y0, x1, y1 = self._box
+        shares = (points - (x0, y0)) / (max(x1 - x0, 1e-9), max(y1 - y0, 1e-9))
+        return np.asarray(shares * (self._width, self._height) + (self._x, self._y))
+
+    def _draw_lines(self, lines: Sequence[NDArray[np.float64]], **style: Any) -> None:
+        """Closed lines (n, 2), all with one stroke."""
+        if not lines:
+            return
+        outline = Outline.make_compound_path(*(Outline(self._inches(line)) for line in lines))
+        patch = PathPatch(outline, fill=False, zorder=2, **style)
+        self._axes.add_artist(patch)
+        patch.set_clip_path(self._clip)  # last: being added resets it
 
 
-def bar(
-    figure: Figure,
-    x: float,
-    y: float,
-    width: float,
-    height: float,
-    colour: str,
-    hatch: str | None = None,
-) -> None:
-    """A filled rectangle, in inches from the top left corner of the figure."""
-    whole_width, whole_height = figure.get_size_inches()
-    corner = (x / whole_width, 1 - (y + height) / whole_height)
-    size = (width / whole_width, height / whole_height)
-    style: dict[str, Any] = {
-        "facecolor": colour,
-        "edgecolor": "white",
-        "linewidth": 0,
-        "hatch": hatch,
-        "zorder": -1,
-    }
-    figure.add_artist(Rectangle(corner, *size, transform=figure.transFigure, **style))
-
-
-def rule(figure: Figure, x0: float, x1: float, y: float, colour: str = RULE) -> None:
-    """A thin horizontal line, in inches from the top left corner of the figure."""
-    bar(figure, x0, y, x1 - x0, 0.012, colour)
-
-
-def show(ax: Axes, picture: Picture) -> None:
-    """An image (S, S) or (S, S, 3) in [0, 1]; the axes count in fractions of it."""
-    ax.imshow(
-        picture,
-        cmap="gray",
-        vmin=0,
-        vmax=1,
-        extent=(0, 1, 1, 0),
-        interpolation="bicubic",
-        aspect="auto",
-    )
-    ax.set_xlim(0, 1)  # fixed, so that outlines drawn over the border do not shrink the image
-    ax.set_ylim(1, 0)
-
-
-def add_crop(figure: Figure, x: float, y: float, side: float, picture: Picture, box: Box) -> None:
-    """The part of an image in a box, enlarged into a square of that side with its own proportions."""
-    x0, y0, x1, y1 = box
-    longest = max(x1 - x0, y1 - y0)
-    width, height = side * (x1 - x0) / longest, side * (y1 - y0) / longest
-    bar(figure, x, y, side, side, PAPER)
-    ax = add_axes(figure, x + (side - width) / 2, y + (side - height) / 2, width, height)
-    show(ax, picture)
-    ax.set_xlim(x0, x1)
-    ax.set_ylim(y1, y0)
-
-
-def show_heat(
-    ax: Axes, picture: Picture, activation: Picture, colour_map: str = COLOUR_MAP
-) -> None:
-    """An image with an activation map (H, W) over it and the strongest 5 % of it outlined."""
-    show(ax, overlay(picture, activation, colour_map))
-    outline(ax, activation)
-
-
+# -- pictures ------------------------------------------------------------------------------------
 def overlay(picture: Picture, activation: Picture, colour_map: str = COLOUR_MAP) -> Picture:
     """Image and heat as one picture (S, S, 3); each map is scaled to its own range.
 
@@ -179,7 +260,7 @@ def overlay(picture: Picture, activation: Picture, colour_map: str = COLOUR_MAP)
 
 
 def unit_range(activation: Picture) -> Picture | None:
-    """A map brought to [0, 1]; None where it is constant or not all numbers."""
+    """A map scaled to [0, 1]; None where it is constant or not finite."""
     low, high = float(np.min(activation)), float(np.max(activation))
     if not np.isfinite(high - low) or high - low < 1e-9:
         return None
@@ -187,113 +268,16 @@ def unit_range(activation: Picture) -> Picture | None:
     return scaled
 
 
-def outline(ax: Axes, activation: Picture) -> None:
-    """The line around the strongest 5 % of an activation map; none where the map is constant."""
-    if unit_range(activation) is None:
-        return
-    threshold = float(np.quantile(activation, PERCENTILE))
-    lowest = float(activation.min())
-    if threshold <= lowest:
-        return
-    edged = np.pad(activation, 1, constant_values=lowest)  # closes outlines at the border
-    height, width = activation.shape
-    x, y = (np.arange(width + 2) - 0.5) / width, (np.arange(height + 2) - 0.5) / height
-    drawn = ax.contour(x, y, edged, levels=[threshold], colors=OUTLINE, linewidths=1.1)
-    drawn.set_path_effects([Stroke(linewidth=2.4, foreground=HALO), withStroke(linewidth=0)])
+def roomy(box: Box, least: float = 0.18, margin: float = 0.02) -> tuple[float, float, float, float]:
+    """What to crop to, to show a box: a margin around it, no side shorter than `least`, in the image.
 
-
-def draw_box(ax: Axes, box: Box, colour: str = BOX, width: float = 1.6) -> None:
-    """A box of fractions x0, y0, x1, y1 on an image, kept a little inside its border."""
-    inset = 0.006
-    x0, y0 = max(box[0], inset), max(box[1], inset)
-    x1, y1 = min(box[2], 1 - inset), min(box[3], 1 - inset)
-    halo = withStroke(linewidth=width + 1.6, foreground=HALO)
-    corners = ([x0, x1, x1, x0, x0], [y0, y0, y1, y1, y0])
-    ax.plot(*corners, color=colour, linewidth=width, path_effects=[halo])
-
-
-def draw_mask(ax: Axes, mask: NDArray[Any], colour: str = "#00c8ff") -> None:
-    """The outline of an annotation (H, W), dashed."""
-    if not mask.any():
-        return
-    edged = np.pad(mask.astype(np.float32), 1)
-    height, width = mask.shape
-    x, y = (np.arange(width + 2) - 0.5) / width, (np.arange(height + 2) - 0.5) / height
-    # Dashes on a dark line are seen on light and dark tissue, also in grey.
-    ax.contour(x, y, edged, levels=[0.5], colors=HALO, linewidths=1.9, alpha=0.75)
-    ax.contour(x, y, edged, levels=[0.5], colors=colour, linewidths=1.2, linestyles="--")
-
-
-def peak_box(activation: Picture) -> tuple[float, float, float, float]:
-    """The box around the part of the strongest 5 % that holds the peak, as fractions x0, y0, x1, y1.
-
-    Where the strongest 5 % are several places, a box around them all would show mostly what lies
-    between. It is wide enough to recognise something; that of a constant map is the image.
-    """
-    height, width = activation.shape
-    region = activation >= np.quantile(activation, PERCENTILE)
-    part = np.zeros_like(region)
-    part[np.unravel_index(int(np.argmax(activation)), activation.shape)] = True
-    size = 0
-    while size < (size := int(part.sum())):
-        wide = np.pad(part, 1)
-        near = (wide[y : y + height, x : x + width] for y in range(3) for x in range(3))
-        part = region & np.logical_or.reduce(list(near))
-    rows, columns = np.flatnonzero(part.any(1)), np.flatnonzero(part.any(0))
-    edges = columns[0] / width, rows[0] / height, (columns[-1] + 1) / width, (rows[-1] + 1) / height
-    return roomy([float(edge) for edge in edges], LEAST_PART)
-
-
-def roomy(box: Box, least: float = 0.1) -> tuple[float, float, float, float]:
-    """A box of which no side is shorter than `least`, inside the image: what to crop to.
-
-    >>> roomy((0.4, 0.5, 0.6, 0.52))
+    >>> roomy((0.4, 0.5, 0.6, 0.52), 0.1, 0)
     (0.4, 0.46, 0.6, 0.56)
     """
     sides = []
     for low, high in ((box[0], box[2]), (box[1], box[3])):
-        side = min(1.0, max(high - low, least))
+        side = min(1.0, max(high - low + 2 * margin, least))
         start = min(max((low + high - side) / 2, 0.0), 1.0 - side)
         sides.append((round(start, 9), round(start + side, 9)))
     (x0, x1), (y0, y1) = sides
     return (x0, y0, x1, y1)
-
-
-def shortened(text: str, length: int = 22) -> str:
-    """A text of one line, cut with an ellipsis.
-
-    >>> shortened("a  very long name", 8)
-    'a very …'
-    """
-    text = " ".join(text.split())
-    return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def shortened_path(text: str, length: int = 60) -> str:
-    """A path cut at its beginning: its end tells which file it is.
-
-    >>> shortened_path("a/long/way/to/x.png", 9)
-    '…to/x.png'
-    """
-    return text if len(text) <= length else f"…{text[-(length - 1) :]}"
-
-
-def signed(value: float) -> str:
-    """A number with its sign, two decimals.
-
-    >>> signed(0.5), signed(-0.5), signed(-0.001)
-    ('+0.50', '−0.50', '+0.00')
-    """
-    rounded = round(value, 2) + 0.0
-    return f"{'−' if rounded < 0 else '+'}{abs(rounded):.2f}"
-
-
-def percent(share: float) -> str:
-    """A share in whole percent; what is not quite nothing or all is not shown as such.
-
-    >>> percent(0.413), percent(0.001), percent(0.999), percent(0.0)
-    ('41%', '<1%', '>99%', '0%')
-    """
-    if 0 < share < 0.005:
-        return "<1%"
-    return ">99%" if 0.995 <= share < 1 else f"{share:.0%}"

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from protopyramid.figures.drawing import figure_bytes
 from protopyramid.metrics.classification import roc_curve
 
 Array = NDArray[np.float64]
 
-DPI = 150
-# Okabe and Ito's colours, told apart by the colour-blind, each with a line style of its own for print.
+# Okabe and Ito's colours, distinct for colour-blind readers, each with its own line style for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 STYLES = ("-", "--", "-.", ":")
 
@@ -33,7 +31,7 @@ def draw_all(
 
 
 def draw_confusion(result: Mapping[str, Any]) -> bytes:
-    """The confusion matrix: counts, and the share of the row as colour."""
+    """The confusion matrix: counts, with the share of the row as colour."""
     classes, counts = result["classes"], result["confusion_matrix"]
     shares = result["confusion_matrix_normalised"]
     side = 1.8 + 0.75 * len(classes)
@@ -52,7 +50,7 @@ def draw_confusion(result: Mapping[str, Any]) -> bytes:
     axes.set_ylabel("true")
     axes.set_title(_title(result, f"{result['n']} images, accuracy {result['accuracy']:.2f}"))
     figure.colorbar(picture, ax=axes, label="share of the true class", shrink=0.8)
-    return _png(figure)
+    return figure_bytes(figure)
 
 
 def draw_roc(result: Mapping[str, Any], probabilities: Array, labels: NDArray[np.int64]) -> bytes:
@@ -79,20 +77,22 @@ def draw_roc(result: Mapping[str, Any], probabilities: Array, labels: NDArray[np
         )
     axes.set(xlabel="1 - specificity", ylabel="sensitivity", xlim=(-0.01, 1.01), ylim=(-0.01, 1.01))
     axes.set_aspect("equal")
-    mean = auroc["mean"]
-    axes.set_title(_title(result, "AUROC undefined" if mean is None else f"mean AUROC {mean:.2f}"))
+    left_out = [name for name in classes if name not in auroc["per_class"]]
+    note = f" ({', '.join(left_out)} left out)" if left_out else ""
+    mean = "undefined" if auroc["mean"] is None else f"{auroc['mean']:.2f}"
+    axes.set_title(_title(result, f"mean AUROC {mean}{note}"))
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(title="one against the other margins", loc="lower right", fontsize=8)
-    return _png(figure)
+        axes.legend(title="each class against the others", loc="lower right", fontsize=8)
+    return figure_bytes(figure)
 
 
 def draw_reliability(result: Mapping[str, Any]) -> bytes:
-    """Accuracy against confidence, and how many images each bin has."""
+    """Accuracy against confidence, and the number of images in each bin."""
     figure = Figure(figsize=(5, 5), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     bins = result["calibration"]["reliability"]
     filled = [entry for entry in bins if entry["count"]]
-    upper.plot([0, 1], [0, 1], color="0.7", linewidth=1, label="perfect")
+    upper.plot([0, 1], [0, 1], color="0.7", linewidth=1, label="perfectly calibrated")
     upper.plot(
         [entry["confidence"] for entry in filled],
         [entry["accuracy"] for entry in filled],
@@ -100,23 +100,16 @@ def draw_reliability(result: Mapping[str, Any]) -> bytes:
         marker="o",
         label="this run",
     )
-    upper.set(ylabel="share that was right", xlim=(0, 1), ylim=(-0.02, 1.02))
+    upper.set(ylabel="share of correct predictions", xlim=(0, 1), ylim=(-0.02, 1.02))
     upper.legend(loc="upper left", fontsize=8)
     ece = result["calibration"]["ece"]
     upper.set_title(_title(result, f"expected calibration error {ece:.3f}"))
     middles = [(entry["low"] + entry["high"]) / 2 for entry in bins]
     lower.bar(middles, [entry["count"] for entry in bins], width=0.9 / len(bins), color="0.5")
-    lower.set(xlabel="confidence (greatest probability)", ylabel="images")
-    return _png(figure)
+    lower.set(xlabel="confidence (highest probability)", ylabel="images")
+    return figure_bytes(figure)
 
 
 def _title(result: Mapping[str, Any], what: str) -> str:
     leaked = " (LEAKED)" if result["leaked"] else ""
     return f"{result['system']}, {result['split']}{leaked}\n{what}"
-
-
-def _png(figure: Figure) -> bytes:
-    FigureCanvasAgg(figure)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=DPI)
-    return content.getvalue()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,7 +13,10 @@ from torch import Tensor, nn
 from protopyramid.config.schema import DataConfig
 from protopyramid.data.images import normalise
 from protopyramid.data.store import ImageStore, Loaded
+from protopyramid.errors import UserError
 from protopyramid.model.network import Evidence, PrototypeNetwork
+
+Unreadable = Callable[[int, UserError], None]
 
 COMPILED_TOLERANCE = 1e-5
 TRIED_IMAGES = 2  # not 1: a size of 1 would be taken as fixed
@@ -91,18 +94,42 @@ def evidence_batches(
     images: Sequence[int] | None = None,
     batch_size: int = 32,
     tta: bool = True,
+    unreadable: Unreadable | None = None,
 ) -> Iterator[EvidenceBatch]:
     """Evidence of the images of a store, batch by batch; the model is put in evaluation mode.
 
-    Without `tta`, of the images alone, whatever test-time augmentation the model predicts with.
+    Without `tta`, of the images alone, whatever test-time augmentation the model predicts with. An image
+    that cannot be read is left out and handed to `unreadable`, or else raises its UserError.
     """
     model.eval()
     forward = model if tta else model.forward_once
     order = list(range(len(store)) if images is None else images)
     parts = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     for number, part in enumerate(parts):
-        loaded = store.load(part)
+        part, loaded = _load(store, part, unreadable)
         store.prefetch(parts[number + 1] if number + 1 < len(parts) else [])
+        if not part:
+            continue
         with torch.inference_mode():
             evidence = forward(model_input(loaded.images, store.data, device_of(model)))
         yield EvidenceBatch(part, loaded, evidence)
+
+
+def _load(
+    store: ImageStore, images: list[int], unreadable: Unreadable | None
+) -> tuple[list[int], Loaded]:
+    """The images that can be read, loaded; only where one cannot are all of them read once more."""
+    try:
+        return images, store.load(images)
+    except UserError:
+        if unreadable is None:
+            raise
+    good = []
+    for index in images:
+        try:
+            store.load([index])
+        except UserError as error:
+            unreadable(index, error)
+        else:
+            good.append(index)
+    return good, store.load(good)

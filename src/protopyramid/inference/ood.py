@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -193,13 +193,18 @@ def distances(values: Array, mean: Array, scale: Array, inverse: Array) -> Array
 
 
 def validation_limits(
-    model: PrototypeNetwork, store: ImageStore, batch_size: int = 32
+    model: PrototypeNetwork,
+    store: ImageStore,
+    batch_size: int = 32,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Limits | None:
     """The limits of a model from the validation images of a store; None where they are too few."""
-    batches = [
-        numbers_of(seen.loaded.images, seen.evidence.scores, seen.evidence.closeness)
-        for seen in evidence_batches(model, store, None, batch_size)
-    ]
+    batches = []
+    progress(0, len(store.samples))
+    for seen in evidence_batches(model, store, None, batch_size):
+        evidence = seen.evidence
+        batches.append(numbers_of(seen.loaded.images, evidence.scores, evidence.closeness))
+        progress(seen.images[-1] + 1, len(store.samples))
     if not batches:
         return None
     patients = [sample.patient for sample in store.samples]
@@ -219,15 +224,17 @@ def write_limits(folder: RunFolder, limits: Limits | None) -> None:
     folder.write_text(FILE, json.dumps(limits.to_json(), allow_nan=False) + "\n")
 
 
-def write_threshold(run: Run) -> None:
+def write_threshold(
+    run: Run, progress: Callable[[int, int], None] = lambda done, total: None
+) -> None:
     """Write thresholds.json of a run from its validation images, where they still are."""
     manifest = training_manifest(run)
     if manifest is None:
         return
-    splits = run.folder.read_json(layout.DATA).get("splits", {})
-    samples = split_samples(read_manifest(manifest), "validation", splits)
+    samples = split_samples(read_manifest(manifest), "validation", run.provenance.splits)
     store = ImageStore(samples, run.config.data)
-    write_limits(run.folder, validation_limits(run.model, store, run.config.train.eval_batch_size))
+    size = run.config.train.eval_batch_size
+    write_limits(run.folder, validation_limits(run.model, store, size, progress))
 
 
 def read_limits(folder: RunFolder) -> Limits | None:

@@ -1,1 +1,1 @@
-"""The prototypes of a trained run: their cases, neighbours, health, and pruning."""
+"""The prototypes of a trained run: their cases, nearest images, health, and pruning."""

@@ -1,4 +1,4 @@
-"""Global analysis: the images nearest to each prototype, one patch an image, found in one pass."""
+"""Global analysis: the images nearest to each prototype, one patch per image, found in one pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from protopyramid.data.manifest import Sample
 from protopyramid.data.store import ImageStore
 from protopyramid.inference.batches import evidence_batches
-from protopyramid.model.activation import activation_maps, region_box, strongest_region
+from protopyramid.model.activation import Region, activation_region
 from protopyramid.prototypes.cases import layer_of
 from protopyramid.runs.run import Run
 
@@ -23,16 +23,16 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Neighbour:
-    """An image near a prototype: its best cell on the prototype's level, and the box around the region.
+    """An image near a prototype: its best cell on the prototype's level, and the region around it.
 
-    `similarity` is that of the cell, not the pooled score.
+    `similarity` is that of the cell, not the pooled score; `region` is where the prototype activates.
     """
 
     sample: Sample
     row: int
     col: int
     similarity: float
-    box: tuple[float, float, float, float]
+    region: Region
 
     def to_json(self) -> dict[str, Any]:
         """The neighbour as plain values."""
@@ -43,12 +43,12 @@ class Neighbour:
             "row": self.row,
             "col": self.col,
             "similarity": self.similarity,
-            "box": list(self.box),
+            "box": list(self.region.box),
         }
 
 
-class _Best:
-    """The k best images so far of the prototypes of one level, with their similarity maps."""
+class _NearestSoFar:
+    """The k nearest images so far of the prototypes of one level, with their similarity maps."""
 
     def __init__(self, k: int) -> None:
         self.k = k
@@ -57,7 +57,7 @@ class _Best:
         self.maps: Tensor | None = None
 
     def take(self, maps: Tensor, images: Tensor) -> None:
-        """maps (B, m, H, W), images (B,)."""
+        """Add a batch: maps (B, m, H, W) of images (B,)."""
         similarity = maps.flatten(2).amax(2).T
         places = images.expand(len(similarity), -1)
         maps = maps.transpose(0, 1)
@@ -77,13 +77,13 @@ def nearest_images(
     """The k images nearest to each prototype, nearest first, in the order of the prototypes."""
     layer = layer_of(run.model)
     store = ImageStore(samples, run.config.data.model_copy(update={"memory_budget": 0.0}))
-    best = {level: _Best(k) for level in layer.slices}
+    best = {level: _NearestSoFar(k) for level in layer.slices}
     size = run.config.train.eval_batch_size
-    for seen in evidence_batches(run.model, store, batch_size=size, tta=False):
-        for level, maps in seen.evidence.maps.items():
-            best[level].take(maps.float(), torch.tensor(seen.images, device=maps.device))
+    for batch in evidence_batches(run.model, store, batch_size=size, tta=False):
+        for level, maps in batch.evidence.maps.items():
+            best[level].take(maps.float(), torch.tensor(batch.images, device=maps.device))
         if progress is not None:
-            progress(seen.images[-1] + 1, len(store))
+            progress(batch.images[-1] + 1, len(store))
     return [
         found
         for level in layer.slices
@@ -91,30 +91,24 @@ def nearest_images(
     ]
 
 
-def _neighbours(best: _Best, samples: Sequence[Sample], size: int) -> list[list[Neighbour]]:
+def _neighbours(best: _NearestSoFar, samples: Sequence[Sample], size: int) -> list[list[Neighbour]]:
     if best.images is None or best.maps is None:
         return []
-    found = []
-    for images, maps in zip(best.images.tolist(), best.maps.cpu(), strict=True):
-        found.append(
-            [
-                _neighbour(samples[image], each, size)
-                for image, each in zip(images, maps, strict=True)
-            ]
-        )
-    return found
+    return [
+        [_neighbour(samples[image], each, size) for image, each in zip(images, maps, strict=True)]
+        for images, maps in zip(best.images.tolist(), best.maps.cpu(), strict=True)
+    ]
 
 
 def _neighbour(sample: Sample, similarity: Tensor, size: int) -> Neighbour:
     cell = int(similarity.argmax())
-    activation = activation_maps(similarity[None, None], size, size)[0, 0]
-    box = region_box(strongest_region(activation))
-    width = similarity.shape[1]
-    return Neighbour(sample, cell // width, cell % width, float(similarity.max()), box)
+    row, col = divmod(cell, similarity.shape[1])
+    region = activation_region(similarity, size, size)
+    return Neighbour(sample, row, col, float(similarity.max()), region)
 
 
 def misplaced(run: Run, nearest: Sequence[Sequence[Neighbour]], least: int) -> list[int]:
-    """Prototypes with fewer than `least` images of their own class among the nearest (ProtoPNet's rule)."""
+    """Prototypes with fewer than `least` same-class images among the nearest (ProtoPNet's rule)."""
     names = run.config.data.classes
     owners = [names[number] for number in layer_of(run.model).classes.tolist()]
     return [

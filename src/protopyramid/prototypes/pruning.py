@@ -1,9 +1,9 @@
-"""Pruning: a run without some of its prototypes, its head fitted anew."""
+"""Pruning: a run without some of its prototypes, with its head fitted again."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from protopyramid.runs.run import Run, load_run
 from protopyramid.training.head_fit import fit_head
 from protopyramid.training.sampling import training_pool
 
+HISTORY = "pruned"  # key of data.json
+
 
 @dataclass(frozen=True)
 class Pruned:
@@ -49,51 +51,46 @@ def prune(
 ) -> Pruned:
     """Write a run without the prototypes `removed`; its head is fitted to the training images.
 
-    The new prototypes are numbered from 0 again; `prototypes.json` tells them by their source.
+    The remaining prototypes are numbered from 0 again; `prototypes.json` identifies them by their source.
+    data.json keeps the history. The caller finishes the run as any other (`api.finish`: model card).
     """
     gone = sorted(set(removed))
     kept = kept_prototypes(run, gone)
     model = pruned_model(run, kept)
     _fit(model, run, train)
+    before, after = (_validate(each, run, validation) for each in (run.model, model))
     folder = RunFolder(out)
-    _write(run, folder, model, kept)
-    before, after = (_judge(each, run, validation) for each in (run.model, model))
-    record = {
-        "kind": "prune",
-        "removed": gone,
-        "from": run.name,
-        "before": None if before is None else asdict(before),
-        "validation": None if after is None else asdict(after),
-    }
-    _log(folder, run, record)
+    _write_records(run, folder, kept)
+    _write_history(run, folder, gone, before, after)
     if validation:
         store = ImageStore(validation, run.config.data)
         size = run.config.train.eval_batch_size
         write_limits(folder, validation_limits(model, store, size))
-    # The model last: where it is, all else is.
+    # The model last: where it is, everything else is.
     folder.write_tensors(layout.MODEL, model.state_dict())
     return Pruned(load_run(out), tuple(gone), before, after)
 
 
 def kept_prototypes(run: Run, removed: Sequence[int]) -> list[int]:
-    """The prototypes that stay; UserError where a number is wrong or a class would have none left."""
+    """The prototypes that stay; UserError if an index is wrong or a class would have none left."""
     layer = layer_of(run.model)
     total = len(layer.classes)
-    strange = [index for index in removed if not 0 <= index < total]
-    if strange:
-        raise UserError(f"no prototype {strange[0]}; they are numbered 0 to {total - 1}")
+    unknown = [index for index in removed if not 0 <= index < total]
+    if unknown:
+        raise UserError(f"no prototype {unknown[0]}; they are numbered 0 to {total - 1}")
     kept = [index for index in range(total) if index not in set(removed)]
     names = run.config.data.classes
     lost = set(layer.classes.tolist()) - set(layer.classes[kept].tolist())
     if lost:
         raise UserError(
-            f'class "{names[min(lost)]}" would have no prototype left; keep one of them with --remove'
+            f'class "{names[min(lost)]}" would have no prototype left; '
+            "choose with --remove which ones to remove"
         )
     return kept
 
 
 def pruned_model(run: Run, kept: Sequence[int]) -> PrototypeNetwork:
-    """The network with the prototypes kept, and their columns of the head."""
+    """The network with only the prototypes kept, and their columns of the head."""
     model = build_model(pruned_config(run, kept))
     state = dict(run.model.state_dict())
     index = torch.tensor(kept)
@@ -106,7 +103,7 @@ def pruned_model(run: Run, kept: Sequence[int]) -> PrototypeNetwork:
 
 
 def pruned_config(run: Run, kept: Sequence[int]) -> Config:
-    """The configuration with the numbers of prototypes that are left."""
+    """The configuration with the number of prototypes that are left."""
     layer, names = layer_of(run.model), run.config.data.classes
     counts: dict[str, dict[int, int]] = {name: {} for name in names}
     for index in kept:
@@ -118,7 +115,7 @@ def pruned_config(run: Run, kept: Sequence[int]) -> Config:
 
 
 def _fit(model: PrototypeNetwork, run: Run, train: Sequence[Sample]) -> None:
-    """Fit the head to the images that training fitted it to: of the negatives, those it drew."""
+    """Fit the head to the images that training fitted it to: of the negatives, only those drawn."""
     layer, config = layer_of(model), run.config
     numbers = np.array([config.data.classes.index(sample.label) for sample in train])
     pool = training_pool(numbers, config.data, config.train.seed, 0)
@@ -136,14 +133,14 @@ def _pass(
     classes = run.config.data.classes
     store = ImageStore(samples, run.config.data)
     scores, logits = [], []
-    for seen in evidence_batches(model, store, batch_size=run.config.train.eval_batch_size):
-        scores.append(seen.evidence.scores.cpu())
-        logits.append(seen.evidence.logits.double().cpu())
+    for batch in evidence_batches(model, store, batch_size=run.config.train.eval_batch_size):
+        scores.append(batch.evidence.scores.cpu())
+        logits.append(batch.evidence.logits.double().cpu())
     labels = torch.tensor([classes.index(sample.label) for sample in samples])
     return torch.cat(scores), torch.cat(logits), labels
 
 
-def _judge(
+def _validate(
     model: PrototypeNetwork, run: Run, samples: Sequence[Sample]
 ) -> ValidationMetrics | None:
     if not samples:
@@ -154,8 +151,8 @@ def _judge(
     return validation_metrics(values, labels.numpy(), data.classes, data.negative_class)
 
 
-def _write(run: Run, folder: RunFolder, model: PrototypeNetwork, kept: Sequence[int]) -> None:
-    """Everything but the model: settings, prototypes and their pictures, renumbered."""
+def _write_records(run: Run, folder: RunFolder, kept: Sequence[int]) -> None:
+    """Write settings, prototypes and their pictures, renumbered."""
     folder.begin(pruned_config(run, kept))
     records = {record.index: record for record in run.prototypes}
     for new, old in enumerate(kept):
@@ -163,24 +160,34 @@ def _write(run: Run, folder: RunFolder, model: PrototypeNetwork, kept: Sequence[
         folder.write_bytes(layout.picture(new), picture)
     content = [replace(records[old], index=new).to_json() for new, old in enumerate(kept)]
     folder.write_json(layout.PROTOTYPES, content)
+
+
+def _write_history(
+    run: Run,
+    folder: RunFolder,
+    removed: Sequence[int],
+    before: ValidationMetrics | None,
+    after: ValidationMetrics | None,
+) -> None:
+    """Write where the run comes from: data.json with its prunings, and the log of its training."""
+    record = {
+        "kind": "prune",
+        "removed": list(removed),
+        "from": run.name,
+        "before": None if before is None else asdict(before),
+        "validation": None if after is None else asdict(after),
+    }
     if (run.folder / layout.DATA).is_file():
-        folder.write_json(layout.DATA, _moved(run, folder))
-
-
-def _moved(run: Run, folder: RunFolder) -> Mapping[str, Any]:
-    """data.json with the way to the manifest as seen from the new folder."""
-    import os
-
-    facts = dict(run.folder.read_json(layout.DATA))
-    if facts.get("manifest_path"):
-        there = Path(run.folder.path, facts["manifest_path"]).resolve()
-        facts["manifest_path"] = os.path.relpath(there, folder.path.resolve())
-    return facts
-
-
-def _log(folder: RunFolder, run: Run, record: Mapping[str, Any]) -> None:
-    import json
-
+        origin = run.provenance.moved(run.folder.path, folder.path).to_json()
+        folder.write_json(layout.DATA, {**origin, HISTORY: [*origin.get(HISTORY, []), record]})
     if (run.folder / layout.METRICS).is_file():
-        shutil.copy(run.folder / layout.METRICS, folder / layout.METRICS)
+        folder.write_bytes(layout.METRICS, (run.folder / layout.METRICS).read_bytes())
     folder.append_line(layout.METRICS, json.dumps(record))
+
+
+def prunings(run: Run) -> list[dict[str, Any]]:
+    """The prunings that a run went through, oldest first, as data.json records them."""
+    if not (run.folder / layout.DATA).is_file():
+        return []
+    found: list[dict[str, Any]] = run.provenance.to_json().get(HISTORY, [])
+    return found

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from protopyramid.data.images import prepare_sample
-from protopyramid.figures.drawing import COLOUR_MAP, peak_box, save_figure
-from protopyramid.figures.layouts import (
+from protopyramid.figures.drawing import COLOUR_MAP, save_figure
+from protopyramid.figures.prototype_figures import (
     GalleryItem,
     NeighbourRow,
     NeighbourTile,
     gallery_figure,
     neighbours_figure,
 )
-from protopyramid.prototypes.cases import case_book, layer_of, to_picture
+from protopyramid.prototypes.cases import layer_of, to_picture
 from protopyramid.prototypes.neighbours import Neighbour
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run
@@ -25,17 +25,16 @@ NEAREST = "prototypes_nearest"
 
 
 def gallery_items(run: Run) -> list[GalleryItem]:
-    """All prototypes with their cases, to draw."""
+    """All prototypes with their cases, to draw; UserError for a black box."""
     layer_of(run.model)
-    cases = case_book(run).cases(run.model, [record.index for record in run.prototypes])
+    cases = run.cases.look_up(record.index for record in run.prototypes)
     return [
         GalleryItem(
             index=index,
             class_name=case.record.class_name,
             level=case.record.level,
             image=case.image,
-            activation=case.activation,
-            box=peak_box(case.activation),
+            region=case.region,
         )
         for index, case in cases.items()
     ]
@@ -51,7 +50,7 @@ def write_gallery(run: Run, out: str | Path, colour_map: str = COLOUR_MAP) -> Pa
 def write_nearest(
     run: Run, nearest: Mapping[str, Sequence[Sequence[Neighbour]]], out: str | Path
 ) -> list[Path]:
-    """Write prototypes_nearest.json and, for each class, a picture of its prototypes' nearest images.
+    """Write prototypes_nearest.json and, for each class, a figure of its prototypes' nearest images.
 
     nearest: {split: for each prototype, its nearest images}.
     """
@@ -59,22 +58,23 @@ def write_nearest(
     content = [
         {
             **record.to_json(),
-            "nearest": {s: [n.to_json() for n in f[place]] for s, f in nearest.items()},
+            "nearest": {split: [n.to_json() for n in f[place]] for split, f in nearest.items()},
         }
         for place, record in enumerate(run.prototypes)
     ]
     written = [folder.write_json(f"{NEAREST}.json", content)]
+    cosine = run.config.model.similarity.kind == "cosine"
     items = gallery_items(run)
     for number, name in enumerate(run.config.data.classes):
-        places = [place for place, item in enumerate(items) if item.class_name == name]
         rows = [
-            NeighbourRow(items[p], {split: _tiles(run, name, f[p]) for split, f in nearest.items()})
-            for p in places
+            NeighbourRow(item, {split: _tiles(run, name, f[p]) for split, f in nearest.items()})
+            for p, item in enumerate(items)
+            if item.class_name == name
         ]
         if rows:
-            figure = neighbours_figure(rows, f"What the {name} prototypes are near to")
+            title = f"Images nearest to the {name} prototypes"
             path = folder / f"{NEAREST}_{slug(name, number)}.png"
-            written.append(save_figure(figure, path, dpi=110))
+            written.append(save_figure(neighbours_figure(rows, title, cosine), path, dpi=110))
     return written
 
 
@@ -92,7 +92,7 @@ def _tiles(run: Run, owner: str, found: Sequence[Neighbour]) -> list[NeighbourTi
     return [
         NeighbourTile(
             image=to_picture(prepare_sample(each.sample, run.config.data).image),
-            box=each.box,
+            region=each.region,
             label=each.sample.label,
             similarity=each.similarity,
             same_class=each.sample.label == owner,

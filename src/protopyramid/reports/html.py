@@ -1,4 +1,4 @@
-"""Pieces of a self-contained HTML page: no script, no network, pictures inside."""
+"""Parts of a self-contained HTML page: no scripts, no network, pictures embedded."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ footer { margin-top: 3rem; color: var(--muted); font-size: .88rem; border-top: 1
 
 @dataclass(frozen=True)
 class Html:
-    """Text that is HTML already; any other string is escaped."""
+    """Text that already is HTML; any other string is escaped."""
 
     text: str
 
@@ -93,7 +93,7 @@ def page(title: str, sections: Iterable[str]) -> str:
 
 
 def section(title: str, *parts: str) -> str:
-    """A part of the page with a heading."""
+    """A section of the page with a heading."""
     return f"<section><h2>{escape(title)}</h2>\n" + "\n".join(parts) + "</section>"
 
 
@@ -118,7 +118,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Cell]], total: bool = F
 
 
 def cards(items: Sequence[tuple[str, str]]) -> str:
-    """A few figures in large letters: (figure, what it is)."""
+    """A few numbers in large letters: (number, what it is)."""
     inside = "".join(
         f'<div class="card"><b>{escape(a)}</b><span>{escape(b)}</span></div>' for a, b in items
     )
@@ -126,14 +126,14 @@ def cards(items: Sequence[tuple[str, str]]) -> str:
 
 
 def bar(value: float, mark: float | None = None) -> Html:
-    """A bar from 0 to 1, with a mark (the chance level) where given."""
+    """A bar from 0 to 1, with a mark (the chance level) if given."""
     share = min(max(value, 0.0), 1.0)
     line = "" if mark is None else f'<u style="left:{min(max(mark, 0.0), 1.0):.1%}"></u>'
     return Html(f'<span class="bar"><i style="width:{share:.1%}"></i>{line}</span>')
 
 
 def picture(figure: Figure, words: str, caption: str = "", kind: str = "jpg", dpi: int = 90) -> str:
-    """A figure inside the page; `words` are for those who cannot see it."""
+    """A figure embedded in the page; `words` are its alternative text."""
     content = base64.b64encode(figure_bytes(figure, kind, dpi)).decode()
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return (
@@ -143,7 +143,7 @@ def picture(figure: Figure, words: str, caption: str = "", kind: str = "jpg", dp
 
 
 def matrix(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """A confusion matrix: rows are the truth, columns the prediction, shade is the share of the row."""
+    """A confusion matrix: rows are true classes, columns predictions, shade is the share of the row."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
     lines = []
     for name, row in zip(names, counts, strict=True):
@@ -160,5 +160,5 @@ def _matrix_cell(count: int, total: int) -> str:
     # From nearly white to dark blue, in steps of lightness, so that it prints in grey.
     red, green, blue = (round(243 - share * (243 - low)) for low in (0, 62, 110))
     colour = "white" if share > 0.5 else "#14181d"
-    percent = f"<small>{share:.0%}</small>" if total else ""
-    return f'<td style="background:rgb({red},{green},{blue});color:{colour}">{count}{percent}</td>'
+    below = f"<small>{share:.0%}</small>" if total else ""
+    return f'<td style="background:rgb({red},{green},{blue});color:{colour}">{count}{below}</td>'

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from protopyramid import __version__
+from protopyramid.data.manifest import SPLITS
 from protopyramid.model.tta import tta_text
+from protopyramid.reports.facts import pruning_history
 from protopyramid.reports.report import (
     CARD,
     PAPER,
@@ -18,47 +18,59 @@ from protopyramid.reports.report import (
     stored_results,
     summary,
 )
+from protopyramid.runs.provenance import RANDOM, Provenance
 from protopyramid.runs.run import Run
 
 USE = """\
 **Research only. Not a medical device.** It has not been validated for clinical use and must not be used to
-diagnose, to triage or to treat.
+diagnose, triage or treat.
 
-Meant for: research in interpretable image classification, teaching, and method comparison. A qualified
-reader should look at every explanation: a wrong case behind a right answer is a reason to distrust it."""
+Intended for research in interpretable image classification, teaching, and comparison of methods. A
+qualified reader should look at every explanation: a wrong case behind a right answer is a reason to
+distrust it."""
 
-LIMITS = """\
-- It knows the classes above and no others, and gives one of them to any image, also to one unlike all
-  that it has seen. `predict` and `explain` flag some such images, and about 5 % of ordinary ones.
-- Figures hold for data like those of training: another scanner, population or way to crop is another task.
-- Prototypes show which known case a part resembles. They do not show cause, nor malignancy.
-- The paper reports that prototypes of indistinct margins often activate outside the lesion; check
-  the activation precision above."""
-
-BLACK_BOX_LIMITS = """\
-- It knows the classes above and no others, and gives one of them to any image, also to one unlike all
-  that it has seen. `predict` and `explain` flag some such images, and about 5 % of ordinary ones.
-- Figures hold for data like those of training: another scanner, population or way to crop is another task.
-- It is a black box: heat maps (Grad-CAM) show where its score reacts, not why."""
+KNOWN_CLASSES = """\
+It knows the classes above and no others, and gives one of them to every image, even to one unlike
+anything it has seen. `predict` and `explain` flag some such images, and about 5 % of ordinary ones."""
+SAME_DATA = """\
+The figures hold for data like the training data: another scanner, population or way of cropping is a
+different task."""
+RESEMBLANCE = """\
+Prototypes show which known case a part of the image resembles. They show neither cause nor malignancy."""
+INDISTINCT = """\
+The paper reports that prototypes of indistinct margins often activate outside the lesion; check the
+activation precision above."""
+BLACK_BOX = """\
+It is a black box: heat maps (Grad-CAM) show where its score reacts, not why."""
 
 
 def write_model_card(run: Run, evaluation: Results | None = None) -> Path:
     """Write MODEL_CARD.md into the run folder and return its path."""
     results = evaluation if evaluation is not None else stored_results(run)
-    limits = LIMITS if run.prototypes and margins(run) else BLACK_BOX_LIMITS
-    if run.prototypes and not margins(run):
-        limits = "\n".join(LIMITS.split("\n")[:4])
+    facts = run_facts(run)
     parts = [
         f"# {run.name}",
         summary(run),
         "## Intended use\n\n" + USE,
-        "## Training data\n\n" + _data(run, run_facts(run)),
+        "## Training data\n\n" + _data(run, facts),
         "## Figures\n\n" + _figures(run, results),
-        "## Limits\n\n" + limits,
-        "## How it was made\n\n" + _making(run, run_facts(run)),
-        "## How to cite\n\n" + _citation(),
+        "## Limits\n\n" + _bullets(_limits(run)),
+        "## How it was made\n\n" + _bullets(_making(run, facts)),
+        "## How to cite\n\n" + f"{PAPER}.\n\nSoftware: {_software(facts)}.",
     ]
     return run.folder.write_text(CARD, "\n\n".join(parts) + "\n")
+
+
+def _limits(run: Run) -> list[str]:
+    """What the model cannot do, one text per limit."""
+    if not run.prototypes:
+        return [KNOWN_CLASSES, SAME_DATA, BLACK_BOX]
+    return [KNOWN_CLASSES, SAME_DATA, RESEMBLANCE, *([INDISTINCT] if margins(run) else [])]
+
+
+def _bullets(texts: Sequence[str]) -> str:
+    """A Markdown list; further lines of a text are indented."""
+    return "\n".join("- " + text.replace("\n", "\n  ") for text in texts)
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -77,29 +89,23 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(text)
 
 
-def _data(run: Run, facts: Mapping[str, Any]) -> str:
-    counts: Mapping[str, Mapping[str, int]] = facts.get("counts") or {}
+def _data(run: Run, facts: Provenance) -> str:
+    counts = facts.counts
     if not counts:
         return "Not recorded."
-    splits = [name for name in ("train", "validation", "test") if counts.get(name)]
+    splits = [name for name in SPLITS if counts.get(name)]
     rows = [
         [name, *(str(counts[split].get(name, 0)) for split in splits)]
         for name in run.config.data.classes
     ]
-    source = f"From the manifest `{facts.get('manifest', 'unknown')}`, images of each class:"
+    source = f"Images of each class, from the manifest `{facts.manifest or 'unknown'}`:"
     return source + "\n\n" + markdown_table(["class", *splits], rows)
 
 
 def _figures(run: Run, results: Results | None) -> str:
     if results is None:
         return f"Not evaluated yet: `protopyramid evaluate {run.name}`."
-    auroc = results["auroc"]
-    intervals = auroc.get("ci95_per_class") or {}
-    rows = [
-        [f"AUROC, {name}", figure_text(value, intervals.get(name))]
-        for name, value in auroc["per_class"].items()
-    ]
-    rows.append(["AUROC, mean", figure_text(auroc["mean"], auroc.get("ci95"))])
+    rows = _auroc_rows(run, results)
     rows.append(["accuracy", figure_text(results["accuracy"], results.get("accuracy_ci95"))])
     for scale in ("fine", "lesion"):
         found = (results.get("activation_precision") or {}).get(scale) or {}
@@ -110,25 +116,63 @@ def _figures(run: Run, results: Results | None) -> str:
     leaked = "**Leaked: measured on images of training.**\n\n" if results.get("leaked") else ""
     n = results.get("n")
     head = f"On the {results.get('split', 'test')} split" + (f" ({n} images)" if n else "")
-    return f"{leaked}{head}, 95 % intervals in brackets:\n\n" + markdown_table(
-        ["figure", "value"], rows
+    table = markdown_table(["figure", "value"], rows)
+    return f"{leaked}{head}, 95 % intervals in brackets:\n\n{table}{_auroc_note(run)}"
+
+
+def _auroc_rows(run: Run, results: Results) -> list[list[str]]:
+    """The AUROC of each class, their mean without the negative class, and that with it."""
+    auroc, negative = results["auroc"], run.config.data.negative_class
+    intervals = auroc.get("ci95_per_class") or {}
+    rows = [
+        [f"AUROC, {name}", figure_text(value, intervals.get(name))]
+        for name, value in auroc["per_class"].items()
+    ]
+    without = f"AUROC, mean without {negative}" if negative else "AUROC, mean"
+    rows.append([without, figure_text(auroc["mean"], auroc.get("ci95"))])
+    together = auroc.get("with_negative")
+    if negative and together:
+        text = figure_text(together["mean"], together.get("ci95"))
+        rows.append([f"AUROC, mean with {negative}", text])
+    return rows
+
+
+def _auroc_note(run: Run) -> str:
+    negative = run.config.data.negative_class
+    if not negative:
+        return ""
+    return (
+        f"\n\nThe AUROC of a class and the mean without {negative} leave out images of the class "
+        f"{negative}: they say how well the other classes are told apart. The mean with {negative} "
+        "counts all images and all classes."
     )
 
 
-def _making(run: Run, facts: Mapping[str, Any]) -> str:
+def _making(run: Run, facts: Provenance) -> list[str]:
     backbone = run.config.model.backbone
     tta = run.config.model.tta
     seen = f"; test-time augmentation with {tta_text(tta)}" if tta > 1 else ""
-    version = facts.get("version") or facts.get("protopyramid") or __version__
-    lines = [
-        f"- system `{run.config.system}`, protopyramid {version}, seed {run.config.train.seed}",
-        f"- backbone {backbone.name}, width {backbone.width}, started from "
-        f"{backbone.weights or 'nothing'}; input {run.config.data.image_size} px{seen}",
-        f"- {len(run.prototypes)} prototypes, listed in `prototypes.json` with their source images",
-        "- every setting is in `config.toml`",
+    return [
+        f"system `{run.config.system}`, made by {_software(facts)}, seed {run.config.train.seed}",
+        f"backbone {backbone.name}, width {backbone.width}, started from {_start(run, facts)}; "
+        f"input {run.config.data.image_size} px{seen}",
+        f"{len(run.prototypes)} prototypes, listed in `prototypes.json` with their source images",
+        *pruning_history(run),
+        "every setting is in `config.toml`",
     ]
-    return "\n".join(lines)
 
 
-def _citation() -> str:
-    return f"{PAPER}.\n\nSoftware: protopyramid {__version__}."
+def _start(run: Run, facts: Provenance) -> str:
+    """The weights that training started from, as recorded; older runs did not record them."""
+    start = facts.backbone or run.config.model.backbone.weights or RANDOM
+    if start == RANDOM:
+        return "random weights"
+    kind, _, name = start.partition(" ")
+    return f"the backbone of the run `{name}`" if kind == "run" and name else f"`{start}`"
+
+
+def _software(facts: Provenance) -> str:
+    """The software that made the run, which may be another version than the one that writes this."""
+    if facts.software is None:
+        return "protopyramid (version not recorded)"
+    return f"{facts.software.name} {facts.software.version}"

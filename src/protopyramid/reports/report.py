@@ -1,34 +1,56 @@
-"""report.html of a run: one self-contained page for a reader who has not seen the paper."""
+"""report.html of a run: one self-contained page for readers who have not seen the paper."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from protopyramid import __version__
-from protopyramid.config.schema import MARGIN_CLASSES
 from protopyramid.data.images import prepare_sample
-from protopyramid.data.manifest import Sample
+from protopyramid.data.manifest import SPLITS, Sample
 from protopyramid.explain.explanation import explain_prepared
-from protopyramid.explain.ranking import Ranked, best_and_worst, rank
+from protopyramid.explain.ranking import RankedImage, best_and_worst, rank
+from protopyramid.figures.curves import curves_figure
 from protopyramid.figures.drawing import COLOUR_MAP
-from protopyramid.figures.layouts import Curve, Plot, curves_figure, gallery_figure
+from protopyramid.figures.prototype_figures import gallery_figure
+from protopyramid.figures.text import figure_text, listed, percent
 from protopyramid.reports import html as page
+from protopyramid.reports.facts import (
+    PAPER,
+    Results,
+    margins,
+    nested,
+    run_facts,
+    stored_results,
+    summary,
+)
 from protopyramid.reports.gallery import gallery_items
 from protopyramid.reports.html import Cell, Html
+from protopyramid.reports.training_curves import training_plots
 from protopyramid.runs import layout
+from protopyramid.runs.provenance import Provenance
 from protopyramid.runs.run import Run
+
+__all__ = [
+    "CARD",
+    "PAPER",
+    "REPORT",
+    "Results",
+    "figure_text",
+    "margins",
+    "run_facts",
+    "stored_results",
+    "summary",
+    "training_plots",
+    "write_report",
+]
 
 CASES = 2  # best and worst explained images shown, each
 ROWS = 3  # prototypes shown of each
 REPORT, CARD = layout.REPORT, layout.CARD
-PAPER = (
-    'Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification '
-    'of Mass Margins in Digital Mammography", CVPR Workshops 2024'
-)
-Results = Mapping[str, Any]
+SCALES = {"fine": "margin annotation", "lesion": "lesion box"}
 
 
 def write_report(
@@ -39,7 +61,7 @@ def write_report(
 ) -> Path:
     """Write report.html into the run folder and return its path.
 
-    `evaluation` is the content of evaluation/SPLIT.json (that of test is taken where there is one);
+    `evaluation` is the content of evaluation/SPLIT.json (by default that of test, if there is one);
     `samples`, the images of that split, give the best and worst explained cases.
     """
     results = evaluation if evaluation is not None else stored_results(run)
@@ -48,113 +70,53 @@ def write_report(
         _opening(run, results, facts),
         _data(run, facts),
         _results(run, results),
-        _looking(run, results),
+        _where_it_looks(run, results),
         _cases(run, samples, colour_map),
         _prototypes(run, colour_map),
         _training(run),
-        _closing(run),
+        _closing(),
     ]
     content = page.page(f"{run.name}: {run.config.system}", [part for part in sections if part])
     return run.folder.write_text(REPORT, content)
 
 
-def stored_results(run: Run) -> Results | None:
-    """The evaluation of the test split in the run folder, if there is one."""
-    if not (run.folder / layout.evaluation("test")).is_file():
-        return None
-    found: Results = run.folder.read_json(layout.evaluation("test"))
-    return found
-
-
-def run_facts(run: Run) -> Mapping[str, Any]:
-    """What data.json says of the training data; nothing where it is missing."""
-    if not (run.folder / layout.DATA).is_file():
-        return {}
-    facts: Mapping[str, Any] = run.folder.read_json(layout.DATA)
-    return facts
-
-
-def summary(run: Run) -> str:
-    """What this model is, in two sentences."""
-    classes = run.config.data.classes
-    what = "mammogram patches by the margin of the mass" if margins(run) else "images"
-    negative = run.config.data.negative_class
-    called = [
-        f"{name} (no mass)" if margins(run) and name == negative else name for name in classes
-    ]
-    names = ", ".join(called[:-1]) + f" or {called[-1]}"
-    if not run.prototypes:
-        return (
-            f"This model sorts {what} into {names} with an ordinary neural network ({run.config.system}). "
-            "It is a black box: it names no case behind its answer, and heat maps show only where its "
-            "score reacts to the image."
-        )
-    levels = sorted({record.level for record in run.prototypes})
-    scale = f"level {levels[0]}" if len(levels) == 1 else f"levels {levels[0]} to {levels[-1]}"
-    return (
-        f"This model ({run.config.system}) sorts {what} into {names} by comparing parts of the image with "
-        f"parts of known training images, its {len(run.prototypes)} prototypes. Every answer is a sum of "
-        f"“this part looks like that part of a known case”, on {scale} "
-        "(2 = fine detail, 5 = coarse), so that each step can be checked by eye."
-    )
-
-
-def margins(run: Run) -> bool:
-    """Whether the classes are mass margins."""
-    return set(run.config.data.classes) <= set(MARGIN_CLASSES)
-
-
-def figure_text(value: float | None, interval: Sequence[float] | None = None) -> str:
-    """A figure with its interval.
-
-    >>> figure_text(0.8125, [0.7, 0.9]), figure_text(None)
-    ('0.81 (0.70 to 0.90)', '–')
-    """
-    if value is None or not math.isfinite(value):
-        return "–"
-    between = f" ({interval[0]:.2f} to {interval[1]:.2f})" if interval else ""
-    return f"{value:.2f}{between}"
-
-
-def _get(content: Any, *keys: str) -> Any:
-    """A nested value, or None where a key is missing."""
-    for key in keys:
-        if not isinstance(content, Mapping):
-            return None
-        content = content.get(key)
-    return content
-
-
-def _opening(run: Run, results: Results | None, facts: Mapping[str, Any]) -> str:
-    counts = _get(facts, "counts", "train") or {}
-    items = []
-    if results is not None:
-        auroc = results["auroc"]
-        split = results.get("split", "test")
-        items.append((figure_text(auroc["mean"]), f"mean AUROC on {split} (0.5 = chance)"))
-        items.append((figure_text(results["accuracy"]), f"accuracy on {split}"))
-    if run.prototypes:
-        items.append((str(len(run.prototypes)), "prototypes, each a part of a training image"))
-    if counts:
-        items.append((str(sum(counts.values())), "training images"))
+# -- what it is ----------------------------------------------------------------------------------
+def _opening(run: Run, results: Results | None, facts: Provenance) -> str:
+    size = run.config.data.image_size
+    subtitle = f"Report of a trained model: {run.config.system}, images of {size} × {size} pixels"
     return (
         f"<header><h1>{page.html_of(run.name)}</h1>"
-        + page.paragraph(_subtitle(run), "muted")
+        + page.paragraph(subtitle, "muted")
         + page.paragraph(summary(run))
-        + page.cards(items)
+        + page.cards(_headline(run, results, facts))
         + page.paragraph("For research only. Not a medical device.", "note warn")
         + "</header>"
     )
 
 
-def _subtitle(run: Run) -> str:
-    size = run.config.data.image_size
-    return f"Report of a trained model: {run.config.system}, images of {size} × {size} pixels"
+def _headline(run: Run, results: Results | None, facts: Provenance) -> list[tuple[str, str]]:
+    """The few figures that come first, each with its meaning."""
+    items = []
+    if results is not None:
+        split, negative = results.get("split", "test"), run.config.data.negative_class
+        without = f", {negative} images left out" if negative else ""
+        words = f"mean AUROC on {split}{without} (0.5 = chance)"
+        items.append((figure_text(results["auroc"]["mean"]), words))
+        if negative:
+            value = nested(results, "auroc", "with_negative", "mean")
+            items.append((figure_text(value), f"mean AUROC with {negative} images included"))
+        items.append((figure_text(results["accuracy"]), f"accuracy on {split}, all classes"))
+    if run.prototypes:
+        items.append((str(len(run.prototypes)), "prototypes, each a part of a training image"))
+    training = sum(facts.counts.get("train", {}).values())
+    if training:
+        items.append((str(training), "training images"))
+    return items
 
 
-def _data(run: Run, facts: Mapping[str, Any]) -> str:
-    counts: Mapping[str, Mapping[str, int]] = _get(facts, "counts") or {}
-    splits = [name for name in ("train", "validation", "test") if counts.get(name)]
+def _data(run: Run, facts: Provenance) -> str:
+    counts = facts.counts
+    splits = [name for name in SPLITS if counts.get(name)]
     if not splits:
         return ""
     rows: list[list[Cell]] = [
@@ -163,45 +125,64 @@ def _data(run: Run, facts: Mapping[str, Any]) -> str:
     ]
     rows.append(["all", *(str(sum(counts[split].values())) for split in splits)])
     text = (
-        "Images of each class. The model learns from train and is chosen on validation; it meets test only "
-        f"when it is judged. Source: {facts.get('manifest', 'unknown manifest')}."
+        "Number of images of each class. The model learns from train, the best checkpoint is chosen on "
+        "validation, and test is used only for the final evaluation. Source: "
+        f"{facts.manifest or 'unknown manifest'}."
     )
     return page.section("Data", page.paragraph(text), page.table(["class", *splits], rows, True))
 
 
+# -- how good it is ------------------------------------------------------------------------------
 def _results(run: Run, results: Results | None) -> str:
     if results is None:
-        hint = Html(
-            f"Not evaluated yet: <code>protopyramid evaluate {page.html_of(str(run.name))}</code>"
-        )
+        command = f"protopyramid evaluate {page.html_of(str(run.name))}"
+        hint = Html(f"Not evaluated yet. Run <code>{command}</code>.")
         return page.section("Results", page.paragraph(hint, "note"))
-    auroc = results["auroc"]
-    rows: list[list[Cell]] = []
-    for name in run.config.data.classes:
-        value = auroc["per_class"].get(name)
-        interval = (_get(auroc, "ci95_per_class") or {}).get(name)
-        rows.append(
-            [
-                name,
-                str(_get(results, "per_class_n", name) or 0),
-                figure_text(value, interval),
-                figure_text(_get(results, "sensitivity", name)),
-                figure_text(_get(results, "specificity", name)),
-            ]
-        )
-    total = str(results.get("n", ""))
-    rows.append(["mean / all", total, figure_text(auroc["mean"], auroc.get("ci95")), "", ""])
-    header = ["class", "images", "AUROC (95 % interval)", "sensitivity", "specificity"]
-    parts = [_warnings(results), page.paragraph(_auroc_words(run, results))]
-    parts += [page.table(header, rows, True), "<h3>Confusion matrix</h3>"]
-    parts += [page.matrix(run.config.data.classes, results["confusion_matrix"])]
     accuracy = figure_text(results["accuracy"], results.get("accuracy_ci95"))
-    ece = figure_text(_get(results, "calibration", "ece"))
+    ece = figure_text(nested(results, "calibration", "ece"))
     below = (
-        f"Accuracy {accuracy}. Shade: share of the true class. Calibration error {ece} (0 = none)."
+        f"Accuracy {accuracy}. Shade: share of the true class. "
+        f"Expected calibration error {ece} (0 = probabilities can be taken at face value)."
     )
-    parts.append(page.paragraph(below, "muted"))
-    return page.section(f"Results on {results.get('split', 'test')}", *parts)
+    return page.section(
+        f"Results on {results.get('split', 'test')}",
+        _warnings(results),
+        page.paragraph(_auroc_words(run, results)),
+        _results_table(run, results),
+        "<h3>Confusion matrix</h3>",
+        page.matrix(run.config.data.classes, results["confusion_matrix"]),
+        page.paragraph(below, "muted"),
+    )
+
+
+def _results_table(run: Run, results: Results) -> str:
+    """AUROC of every class, without the negative class and with it, sensitivity and specificity."""
+    auroc, negative = results["auroc"], run.config.data.negative_class
+    kinds = {"AUROC": auroc}
+    if negative:
+        kinds = {
+            f"AUROC, {negative} left out": auroc,
+            f"AUROC, {negative} included": auroc.get("with_negative") or {},
+        }
+    rows: list[list[Cell]] = [
+        [
+            name,
+            str(nested(results, "per_class_n", name) or 0),
+            *(_class_auroc(figures, name) for figures in kinds.values()),
+            figure_text(nested(results, "sensitivity", name)),
+            figure_text(nested(results, "specificity", name)),
+        ]
+        for name in run.config.data.classes
+    ]
+    means = (figure_text(figures.get("mean"), figures.get("ci95")) for figures in kinds.values())
+    rows.append(["mean / all", str(results.get("n", "")), *means, "", ""])
+    header = ["class", "images", *kinds, "sensitivity", "specificity"]
+    return page.table(header, rows, True)
+
+
+def _class_auroc(figures: Mapping[str, Any], name: str) -> str:
+    value, interval = (nested(figures, key, name) for key in ("per_class", "ci95_per_class"))
+    return figure_text(value, interval)
 
 
 def _warnings(results: Results) -> str:
@@ -215,83 +196,144 @@ def _warnings(results: Results) -> str:
 
 def _auroc_words(run: Run, results: Results) -> str:
     negative = run.config.data.negative_class
-    apart = f" Images of the class {negative} are left out of AUROC." if negative else ""
-    unit = _get(results, "bootstrap", "unit")
-    by = f", found by drawing {unit}s again and again" if unit else ""
+    unit = nested(results, "bootstrap", "unit")
+    method = f" (bootstrap over {unit}s)" if unit else ""
+    words = (
+        "AUROC is the chance that an image of the class gets a higher probability for it than an image of "
+        f"another class: 0.5 is guessing, 1 is perfect. In brackets: 95% intervals{method}."
+    )
+    if not negative:
+        return words
+    others = listed([name for name in run.config.data.classes if name != negative], "and")
     return (
-        "AUROC is the chance that an image of the class gets a higher score for it than an image of another "
-        f"class: 0.5 is guessing, 1 is perfect. Intervals are 95 %{by}.{apart}"
+        f"{words} As in the paper, the first AUROC is among images of {others} only, with {negative} "
+        f"images left out; the second counts {negative} images as well."
     )
 
 
-def _looking(run: Run, results: Results | None) -> str:
-    precision = _get(results, "activation_precision")
+# -- where it looks ------------------------------------------------------------------------------
+def _where_it_looks(run: Run, results: Results | None) -> str:
+    precision = nested(results, "activation_precision")
     if not run.prototypes or not precision:
         return ""
     rows: list[list[Cell]] = []
-    levels = sorted({record.level for record in run.prototypes})
-    for scale, what in (("fine", "margin annotation"), ("lesion", "lesion box")):
+    for scale, annotation in SCALES.items():
         figures = precision.get(scale) or {}
-        if figures.get("mean") is None:
-            continue
-        chance = figures.get("chance")
-        for level in [*map(str, levels), None]:
-            value = figures["mean"] if level is None else _get(figures, "per_level", level)
-            if value is None:
-                continue
-            area = _get(results, "activation_area", "mean" if level is None else "per_level")
-            area = area if level is None else _get(area, level)
-            where = "all levels" if level is None else f"level {level}"
-            shown: list[Cell] = [figure_text(value), page.bar(value, chance), figure_text(chance)]
-            rows.append([f"{where}, {what}", *shown, figure_text(area)])
+        if figures.get("mean") is not None:
+            rows += _precision_rows(run, results, figures, annotation)
     if not rows:
-        text = "No annotations in this split, so that nothing can be said of where the prototypes look."
+        text = "This split has no annotations, so it is unknown whether the prototypes look at the lesion."
         return page.section("Where it looks", page.paragraph(text, "note"))
     words = (
-        "Activation precision: of the strongest 5 % of a prototype's map, the share inside the annotation. "
-        "The black line is chance: what a map thrown at random would reach. Size: share of the image above "
-        "half of the map's range."
+        "Activation precision: the share of a prototype's region (the strongest 5% of its map) that lies "
+        "inside the annotation. The black line marks chance: the share of the image that is annotated. "
+        "Size: the share of the image above half of the map's range."
     )
-    header = ["level, judged by", "precision", "", "chance", "size"]
+    header = ["level, compared with", "precision", "", "chance", "size"]
     return page.section("Where it looks", page.paragraph(words), page.table(header, rows))
+
+
+def _precision_rows(
+    run: Run, results: Results | None, figures: Mapping[str, Any], annotation: str
+) -> list[list[Cell]]:
+    """One row per level that has a figure, and one for all levels."""
+    chance = figures.get("chance")
+    area = nested(results, "activation_area")
+    found: list[tuple[str, float | None, float | None]] = [
+        (f"level {level}", nested(figures, "per_level", level), nested(area, "per_level", level))
+        for level in map(str, sorted({record.level for record in run.prototypes}))
+    ]
+    found.append(("all levels", figures["mean"], nested(area, "mean")))
+    return [
+        [
+            f"{where}, {annotation}",
+            figure_text(value),
+            page.bar(value, chance),
+            figure_text(chance),
+            figure_text(size),
+        ]
+        for where, value, size in found
+        if value is not None
+    ]
+
+
+# -- cases ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class CaseGroup:
+    """A heading above some cases, what they have in common, and what to say if there are none."""
+
+    title: str
+    words: str
+    none: str
+
+
+WITH_ANNOTATIONS = (
+    CaseGroup(
+        "Best explained: right for the right reason",
+        "The prediction is right, and the strongest prototypes look at the annotated part: at least half "
+        "of their regions lies inside it, corrected for chance.",
+        "No case qualifies: the model is nowhere both right and looking mainly at the annotated part.",
+    ),
+    CaseGroup(
+        "Worst explained",
+        "The prediction is wrong, or right although the prototypes look elsewhere.",
+        "No case qualifies: every prediction is right for the right reason.",
+    ),
+)
+WITHOUT_ANNOTATIONS = (
+    CaseGroup(
+        "Right, with the highest probability",
+        "There are no annotations, so it is unknown whether the model looks at the right part.",
+        "No prediction is right.",
+    ),
+    CaseGroup(
+        "Wrong, with the lowest probability of the true class",
+        "Cases to learn from: what did the model mistake for what?",
+        "No prediction is wrong.",
+    ),
+)
 
 
 def _cases(run: Run, samples: Sequence[Sample] | None, colour_map: str) -> str:
     if not samples:
         return ""
-    best, worst = best_and_worst(rank(run, samples), CASES)
-    words = (
-        "The best are right for the right reason: a high probability of the true class, and prototypes that "
-        "look at the annotated part. The worst are wrong, or right by looking elsewhere."
-        if any(each.inside is not None for each in best)
-        else "The best have the highest probability of the true class, the worst the lowest."
-    )
-    parts = [page.paragraph(words)]
-    for title, chosen in (("Best explained", best), ("Worst explained", worst)):
-        if chosen:
-            parts.append(f"<h3>{title}</h3>")
-            parts += [_case(run, each, colour_map) for each in chosen]
-    return page.section("Explained test cases", *parts)
+    ranked = rank(run, samples)
+    annotated = any(each.inside is not None for each in ranked)
+    groups = WITH_ANNOTATIONS if annotated else WITHOUT_ANNOTATIONS
+    parts = []
+    for group, chosen in zip(groups, best_and_worst(ranked, CASES), strict=True):
+        parts += [f"<h3>{page.html_of(group.title)}</h3>"]
+        parts += [page.paragraph(group.words if chosen else group.none, "" if chosen else "note")]
+        parts += [_case(run, each, colour_map) for each in chosen]
+    return page.section("Explained cases", *parts)
 
 
-def _case(run: Run, each: Ranked, colour_map: str) -> str:
-    prepared = prepare_sample(each.sample, run.config.data)
+def _case(run: Run, ranked: RankedImage, colour_map: str) -> str:
+    prepared = prepare_sample(ranked.sample, run.config.data)
     mask = None if prepared.mask is None else prepared.mask.numpy()
-    explanation = explain_prepared(run, prepared.image, each.sample.name)
-    right = "rightly" if each.predicted == each.sample.label else "wrongly"
-    inside = (
-        "" if each.inside is None else f"; {each.inside:.0%} of its regions inside the annotation"
-    )
-    caption = f"True class {each.sample.label}, {right} called {each.predicted}{inside}."
+    explanation = explain_prepared(run, prepared.image, ranked.sample.name)
     figure = explanation.figure(ROWS, colour_map, mask)
-    return page.picture(figure, f"explanation of {each.sample.name}", caption)
+    return page.picture(figure, f"explanation of {ranked.sample.name}", case_caption(ranked))
 
 
+def case_caption(ranked: RankedImage) -> str:
+    """The caption of an explained case: truth, prediction, and where the model looks."""
+    verdict = "right" if ranked.right else "wrong"
+    words = f"True class: {ranked.sample.label}. Predicted: {ranked.predicted} ({verdict})."
+    if ranked.inside is None or ranked.chance is None:
+        return words
+    return (
+        f"{words} Of the regions of its strongest prototypes, {percent(ranked.inside)} lies inside the "
+        f"annotation (chance: {percent(ranked.chance)})."
+    )
+
+
+# -- how it was made -----------------------------------------------------------------------------
 def _prototypes(run: Run, colour_map: str) -> str:
     if not run.prototypes:
         return ""
     items = gallery_items(run)
-    # A picture for each class: each fits on a printed page.
+    # One picture per class: each fits on a printed page.
     pictures = [
         page.picture(
             gallery_figure(items, [name], f"Prototypes of {name}", colour_map),
@@ -301,60 +343,10 @@ def _prototypes(run: Run, colour_map: str) -> str:
         if any(item.class_name == name for item in items)
     ]
     words = (
-        "Every prototype is a part of one training image. Level 2 sees fine detail such as an edge or a "
-        "spicule, level 5 a large part of the lesion."
+        "Every prototype is a part of one training image. Level 2 compares fine detail such as an edge or "
+        "a spicule, level 5 a large part of the lesion."
     )
     return page.section("Prototypes", page.paragraph(words), *pictures)
-
-
-def training_plots(records: Sequence[Mapping[str, Any]]) -> list[Plot]:
-    """Plots of a metrics.jsonl: the terms of the loss, and validation."""
-    epochs = [record for record in records if record.get("kind") == "epoch"]
-    if not epochs:
-        return []
-    x = [float(record["epoch"]) for record in epochs]
-    terms = list(dict.fromkeys(term for record in epochs for term in record.get("losses", {})))
-    first = {term: _first(epochs, "losses", term) for term in terms}
-    losses = [
-        Curve(
-            term.replace("_", " "),
-            x,
-            [_ratio(_get(r, "losses", term), first[term]) for r in epochs],
-        )
-        for term in terms
-    ]
-    judged = [
-        Curve(word, x, [_number(_get(record, "validation", key)) for record in epochs])
-        for key, word in (("auroc", "AUROC"), ("accuracy", "accuracy"))
-    ]
-    marks = _stage_marks(epochs)
-    return [
-        Plot("Loss terms (first epoch = ±1)", losses, None, marks),
-        Plot("Validation", judged, (0.0, 1.02), marks),
-    ]
-
-
-def _stage_marks(epochs: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
-    """Where a stage of another name begins."""
-    marks, last = [], None
-    for record in epochs:
-        if record.get("stage") != last:
-            last = record.get("stage")
-            marks.append((float(record["epoch"]) - 0.5, f" {last}"))
-    return marks
-
-
-def _first(epochs: Sequence[Mapping[str, Any]], *keys: str) -> float:
-    values = (_number(_get(record, *keys)) for record in epochs)
-    return next((abs(value) for value in values if math.isfinite(value) and value), 1.0)
-
-
-def _ratio(value: Any, first: float) -> float:
-    return _number(value) / first
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def _training(run: Run) -> str:
@@ -365,14 +357,15 @@ def _training(run: Run) -> str:
         curves_figure(plots), "loss and validation by epoch", kind="png", dpi=110
     )
     words = (
-        "Each term of the loss relative to its first epoch, and how well the model does on validation. The "
-        "saved model is the best on validation after a projection, when every prototype is a training patch."
+        "Left: each term of the loss relative to its first epoch. Right: performance on validation. The "
+        "saved model is the best on validation among those just projected, whose prototypes are all "
+        "patches of training images."
     )
     return page.section("Training", page.paragraph(words), picture)
 
 
-def _closing(run: Run) -> str:
+def _closing() -> str:
     return (
-        f"<footer>Method: {page.html_of(PAPER)}. Made by protopyramid {__version__}. All figures of this "
-        "page come from the run folder; see MODEL_CARD.md for intended use and limits.</footer>"
+        f"<footer>Method: {page.html_of(PAPER)}. Made with protopyramid {__version__}. All figures on "
+        f"this page come from the run folder; see {layout.CARD} for intended use and limits.</footer>"
     )

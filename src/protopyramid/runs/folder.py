@@ -38,7 +38,7 @@ class RunFolder:
         return files.write_text(self.path / relative, content)
 
     def write_json(self, relative: str, content: object) -> Path:
-        """Write JSON atomically; NaN and infinity are refused, since other readers do not know them."""
+        """Write JSON atomically; NaN and infinity are refused: other readers do not know them."""
         return files.write_json(self.path / relative, content)
 
     def write_tensors(
@@ -104,7 +104,7 @@ class RunFolder:
         self.write_config(config)
 
     def check_format(self) -> None:
-        """Refuse a folder that is no run, or of another layout."""
+        """Refuse a folder that is not a run, or has another layout."""
         target = self.path / layout.FORMAT
         try:
             found = target.read_text(encoding="utf-8").strip()
@@ -114,7 +114,7 @@ class RunFolder:
             ) from error
         if found != str(layout.FORMAT_VERSION):
             raise UserError(
-                f"{self.path}: run folder of format {found!r}, this version reads format "
+                f"{self.path}: a run folder of format {found!r}, but this version reads format "
                 f"{layout.FORMAT_VERSION}; use the version of protopyramid that made it"
             )
 

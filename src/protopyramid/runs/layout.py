@@ -1,4 +1,4 @@
-"""The names of all files of a run folder: they are spelt here and nowhere else.
+"""The names of all files of a run folder: spelled here and nowhere else.
 
 config.toml  model.safetensors  prototypes.json  prototypes/NNN.png  metrics.jsonl  thresholds.json
 evaluation/SPLIT.json  report.html  MODEL_CARD.md  data.json  checkpoint/  format
@@ -6,7 +6,7 @@ evaluation/SPLIT.json  report.html  MODEL_CARD.md  data.json  checkpoint/  forma
 
 from __future__ import annotations
 
-FORMAT_VERSION = 1  # of this layout; another one is refused
+FORMAT_VERSION = 1  # of this layout; any other is refused
 
 FORMAT = "format"
 CONFIG = "config.toml"

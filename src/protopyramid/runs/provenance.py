@@ -1,35 +1,121 @@
-"""What a run knows of the data that it was trained on (data.json)."""
+"""Where a run comes from (data.json): its data, its starting weights, and the software that made it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from protopyramid.data.framing import Framing
 from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
-from protopyramid.runs.run import Run
+from protopyramid.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from protopyramid.runs.run import Run
+
+Digests = dict[str, str]  # content digest of every image, by its name in the manifest
+NAME = "protopyramid"
+RANDOM = "random"  # what `backbone` says where no weights were loaded
+
+
+class Software(BaseModel):
+    """The software that made a run."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+
+    name: str
+    version: str
+
+
+class Provenance(BaseModel):
+    """The content of data.json.
+
+    `counts` are images by split and class; `splits` the images that training used, by split, with a digest
+    of each; `manifest_path` leads from the run folder to the manifest; `backbone` names the weights that
+    training started from: `random`, a weights file, or `run NAME`; `framing` tells how large the training
+    images are as the model sees them. Empty where an older version wrote
+    nothing. Keys that this version does not know are kept.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+
+    classes: list[str] = []
+    manifest: str = ""
+    manifest_path: str = ""
+    counts: dict[str, dict[str, int]] = {}
+    splits: dict[str, Digests] = {}
+    backbone: str = ""
+    software: Software | None = None
+    framing: Framing | None = None
+
+    @property
+    def version(self) -> str:
+        """The version of the software that made the run, or "" where none was recorded."""
+        return "" if self.software is None else self.software.version
+
+    @property
+    def digests(self) -> set[str]:
+        """The digests of all images that training used."""
+        return {digest for images in self.splits.values() for digest in images.values()}
+
+    def manifest_from(self, folder: Path) -> Path | None:
+        """The manifest that the run in `folder` was trained on, if it still exists."""
+        if not self.manifest_path:
+            return None
+        path = Path(folder, self.manifest_path)  # an absolute path stays itself
+        return path.resolve() if path.is_file() else None
+
+    def moved(self, old: Path, new: Path) -> Provenance:
+        """The same for a copy of the run in another folder: the path to the manifest is adapted."""
+        if not self.manifest_path:
+            return self
+        manifest = Path(old, self.manifest_path).resolve()
+        return self.model_copy(update={"manifest_path": os.path.relpath(manifest, new.resolve())})
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of data.json."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+def read_provenance(folder: RunFolder) -> Provenance:
+    """Read data.json; UserError where it is missing or has another shape."""
+    content = folder.read_json(layout.DATA)
+    try:
+        return Provenance.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        where = f"key {place}: " if place else ""
+        raise UserError(
+            f"{folder / layout.DATA}: {where}{first['msg'].lower()}; the file is damaged: "
+            "restore it, or train the run again"
+        ) from None
+
+
+def write_provenance(folder: RunFolder, provenance: Provenance) -> Path:
+    """Write data.json."""
+    return folder.write_json(layout.DATA, provenance.to_json())
 
 
 def training_manifest(run: Run) -> Path | None:
-    """The manifest that the run was trained on, as far as it is still there."""
-    remembered = run.folder.read_json(layout.DATA).get("manifest_path")
-    if not remembered:
-        return None
-    path = Path(run.folder.path, remembered)  # relative to the run; an absolute path stays itself
-    return path.resolve() if path.is_file() else None
+    """The manifest that the run was trained on, if it still exists."""
+    return run.provenance.manifest_from(run.folder.path)
 
 
 def find_manifest(run: Run, given: str | Path | None) -> Path:
-    """The manifest to evaluate on: the one given, else the one of training."""
+    """The manifest to use: the one given, else the one of training."""
     if given is not None:
         return Path(given)
     path = training_manifest(run)
     if path is None:
-        named = run.folder.read_json(layout.DATA).get("manifest", "its manifest")
         raise UserError(
-            f"{run.folder.path}: {named}, on which it was trained, is gone; "
-            "say which manifest to use with --data MANIFEST"
+            f"{run.folder.path}: its training manifest ({run.provenance.manifest or 'unknown'}) no longer "
+            "exists; name one with --data MANIFEST"
         )
     return path
 
@@ -39,7 +125,7 @@ def split_samples(
 ) -> tuple[Sample, ...]:
     """The samples of a split, where validation may be a part of train that training held out.
 
-    splits: {split: {name: content hash}} of data.json.
+    splits: {split: {name: content digest}}, as in data.json.
     """
     if split not in SPLITS:
         raise UserError(f'no split "{split}"; the splits are {", ".join(SPLITS)}')

@@ -1,27 +1,31 @@
-"""A trained model and what explaining and serving it needs, loaded from its run folder alone."""
+"""A trained model and everything that explaining and serving it needs, loaded from its run folder alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from protopyramid.config import load_config
 from protopyramid.config.schema import Config
+from protopyramid.data.geometry import Box
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
-from protopyramid.runs.records import PrototypeRecord
+from protopyramid.runs.provenance import Provenance, read_provenance
+from protopyramid.runs.records import PrototypeRecord, read_prototypes
 
 if TYPE_CHECKING:
     from protopyramid.explain.explanation import Explanation
     from protopyramid.model.network import PrototypeNetwork
+    from protopyramid.prototypes.cases import CaseBook
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
-    """A trained model with all that explaining and serving it needs."""
+    """A trained model with everything that explaining and serving it needs."""
 
     folder: RunFolder
     config: Config
@@ -33,23 +37,47 @@ class Run:
         """The folder's name."""
         return self.folder.path.resolve().name
 
-    def predict(self, images: Sequence[str | Path]) -> list[dict[str, Any]]:
-        """Class probabilities and strongest prototypes of image files, one record an image."""
-        from protopyramid.inference.prediction import predict_files
+    @cached_property
+    def provenance(self) -> Provenance:
+        """The data, starting weights and software that the run was made with (data.json)."""
+        return read_provenance(self.folder)
 
-        return predict_files(self, images)
+    def predict(
+        self, images: Sequence[str | Path], regions: Sequence[Box | None] | None = None
+    ) -> list[dict[str, Any]]:
+        """Class probabilities and strongest prototypes of image files, one record per image.
 
-    def explain(self, image: str | Path) -> Explanation:
-        """The case-based explanation of one image file."""
+        regions: for each image what the model is to see, x0, y0, x1, y1 in pixels of the file, made square
+        around its centre; None for all of the image. For several lesions, name the image several times.
+        """
+        from protopyramid.inference.requests import predict_regions
+
+        return predict_regions(self, images, regions)
+
+    def explain(self, image: str | Path, region: Box | None = None) -> Explanation:
+        """The case-based explanation of one image file, or of a region of it as in `predict`."""
         from protopyramid.explain.explanation import explain_file
 
-        return explain_file(self, image)
+        return explain_file(self, image, region=region)
+
+    @cached_property
+    def cases(self) -> CaseBook:
+        """The training images behind the prototypes; made for this model and kept with it."""
+        from protopyramid.prototypes.cases import CaseBook
+
+        return CaseBook(self)
 
 
 def load_run(path: str | Path) -> Run:
     """Load a finished run.
 
-    Example: ``run = load_run("runs/demo"); run.explain("lesion.png").save("why.png")``
+    Args:
+        path: The run folder.
+
+    Example:
+        >>> import protopyramid as pp                               # doctest: +SKIP
+        >>> run = pp.load_run("runs/demo")                          # doctest: +SKIP
+        >>> run.explain("lesion.png").save("why.png")               # doctest: +SKIP
     """
     from protopyramid.model.build import build_model
 
@@ -60,7 +88,8 @@ def load_run(path: str | Path) -> Run:
     config = load_config(folder / layout.CONFIG, warn=False)
     if not (folder / layout.MODEL).is_file():
         raise UserError(
-            f"{folder.path}: training has not finished (no {layout.MODEL}); go on with --resume"
+            f"{folder.path}: its training has not finished (no {layout.MODEL}); "
+            f"finish it first: protopyramid train … --out {folder.path} --resume"
         )
     model = build_model(config)
     tensors, _ = folder.read_tensors(layout.MODEL)
@@ -69,8 +98,7 @@ def load_run(path: str | Path) -> Run:
     except RuntimeError as error:
         first = str(error).strip().split("\n")[-1].strip()
         raise UserError(
-            f"{folder / 'model.safetensors'}: does not fit config.toml: {first}"
+            f"{folder / layout.MODEL}: does not match {layout.CONFIG}: {first}"
         ) from error
     model.eval()
-    records = [PrototypeRecord.from_json(entry) for entry in folder.read_json(layout.PROTOTYPES)]
-    return Run(folder, config, model, records)
+    return Run(folder, config, model, read_prototypes(folder))

@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protopyramid import api
 from protopyramid.config.schema import Config
 from protopyramid.data.images import file_hash
 from protopyramid.data.manifest import (
     Manifest,
     Sample,
     manifest_text,
-    read_manifest,
     with_fold,
     with_validation,
 )
@@ -38,10 +38,10 @@ from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.inference.batches import evidence_batches
 from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
-from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.provenance import read_provenance
 from protopyramid.runs.run import load_run
-from protopyramid.training.engine import train_run
+from protopyramid.training.data_check import labelled_manifest
 
 Array = NDArray[np.float64]
 MANIFEST, PREDICTIONS, SUMMARY = "manifest.csv", "predictions.csv", "crossval.json"
@@ -74,7 +74,7 @@ def cross_validate(
     """
     _check(seeds)
     folder = RunFolder(out)
-    manifest = read_manifest(data, config.data.classes)
+    manifest = labelled_manifest(data, config)
     if backbone_from is not None:
         _warn_of_leak(manifest, RunFolder(backbone_from))
     results = []
@@ -85,7 +85,7 @@ def cross_validate(
                 run = folder / f"seed-{seed}/fold-{fold}"
                 dealt = with_fold(manifest, folds, fold, seed)
                 written = _write_manifest(run, dealt, seeded)
-                train_run(
+                api.train(
                     seeded,
                     written,
                     run,
@@ -176,11 +176,7 @@ def _check(seeds: Sequence[int]) -> None:
 
 def _warn_of_leak(manifest: Manifest, source: RunFolder) -> None:
     """A backbone that has learned from an image must not be tested on it."""
-    known = {
-        digest
-        for part in source.read_json(layout.DATA)["splits"].values()
-        for digest in part.values()
-    }
+    known = read_provenance(source).digests
     samples = [sample for sample in manifest.samples if sample.split != "test"]
     seen = [s.name for s in samples if file_hash(s.image) in known]
     if seen:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from protopyramid import api
 from protopyramid.config.schema import Config
 from protopyramid.data.manifest import Manifest, manifest_text, read_manifest, with_fold, with_test
 from protopyramid.data.phantoms import write_phantoms
@@ -20,7 +21,6 @@ from protopyramid.runs.run import Run, load_run
 from protopyramid.studies.occlusion_control import control_auroc, write_control
 from protopyramid.studies.plan import Study, Variant, variant_config
 from protopyramid.studies.shift_test import moved_precision, write_moved
-from protopyramid.training.engine import train_run
 
 PHANTOMS, CONTROL, MOVED, CACHE = "phantoms", "control", "moved", "cache"
 MODEL = layout.MODEL
@@ -99,10 +99,11 @@ def do(job: Job) -> None:
     config = variant_config(job.study, job.variant, job.seed, job.folder)
     if job.variant.run_of:
         take_run(load_run(job.place / job.variant.run_of), RunFolder(job.run), config)
+        api.finish(job.run)
     else:
         source = job.place / job.variant.backbone_from if job.variant.backbone_from else None
         cache = job.place / CACHE if job.study.share_cache else None
-        train_run(config, used, job.run, backbone_from=source, resume=True, cache=cache)
+        api.train(config, used, job.run, backbone_from=source, resume=True, cache=cache)
     if not job.variant.shown:
         return
     run = load_run(job.run)

@@ -7,7 +7,6 @@ model. Where there is a box and no mask, the whole box is replaced; its size and
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +14,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from protopyramid.data.cropping import to_16_bits, to_grey
 from protopyramid.data.images import read_image, read_mask
+from protopyramid.data.io.encoding import png_bytes
 from protopyramid.data.manifest import Sample, manifest_text, read_manifest
 from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import class_numbers, run_pass
@@ -87,9 +86,7 @@ def _picture(sample: Sample) -> bytes:
 
 def grey_png(image: NDArray[np.float32]) -> bytes:
     """A grey image (H, W) from 0 to 1 as PNG of 16 bits."""
-    buffer = io.BytesIO()
-    Image.fromarray(to_16_bits(image)).save(buffer, format="PNG")
-    return buffer.getvalue()
+    return png_bytes(to_16_bits(image))
 
 
 def _annotated(sample: Sample, size: tuple[int, int]) -> NDArray[np.bool_]:

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protopyramid.data.cropping import to_grey
-from protopyramid.data.images import clip_box, read_image
-from protopyramid.data.manifest import Box, Sample, manifest_text, read_manifest
+from protopyramid.data.geometry import Box, clip_box
+from protopyramid.data.images import read_image
+from protopyramid.data.manifest import Sample, manifest_text, read_manifest
 from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import class_numbers, run_pass
 from protopyramid.evaluation.split import evaluated_split, patients

@@ -1,8 +1,8 @@
-"""The start of the pyramid: channels of mean 0 and variance 1 on the training images.
+"""Centring of the initial pyramid: channels of mean 0 and variance 1 on the training images.
 
 A pyramid with random weights has one direction common to all patches. It dominates z, every cosine is
 near 1, and neither prototypes nor losses can tell patches apart. Rescaling the last convolution of each
-level takes it away. This changes where training starts, not what the model can express.
+level removes it. This changes where training starts, not what the model can express.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class ChannelMoments:
         self.total = torch.zeros(dim, dtype=torch.float64)
         self.squares = torch.zeros(dim, dtype=torch.float64)
 
-    def update(self, z: Mapping[int, Tensor], *_: Tensor) -> None:
-        """Take in the patches of z {level: (B, d, H, W)}; what else a batch holds is not needed."""
+    def update(self, z: Mapping[int, Tensor]) -> None:
+        """Add the patches of z {level: (B, d, H, W)}."""
         patches = z[self.level].detach().double().transpose(0, 1).flatten(1).cpu()
         self.count += patches.shape[1]
         self.total += patches.sum(1)
         self.squares += patches.square().sum(1)
 
     def result(self) -> Moments:
-        """Count, sum (d,) and sum of squares (d,); those of several processes add up."""
+        """Count, sum (d,) and sum of squares (d,); those of several processes can be added."""
         return self.count, self.total, self.squares
 
 
@@ -49,7 +49,7 @@ def centre_level(neck: Pyramid, level: int, parts: Sequence[Moments]) -> None:
     convolution = neck.last_convolution(level)
     assert convolution.bias is not None
     weight, bias = convolution.weight.double(), convolution.bias.double()
-    # A constant channel is only shifted: to magnify it would magnify whatever other images bring.
+    # A constant channel is only shifted: scaling it would magnify whatever other images bring.
     varies = variance > SMALLEST_VARIANCE * square
     scale = torch.where(varies, variance, 1.0).rsqrt().to(weight.device)
     convolution.weight.copy_(weight * scale[:, None, None, None])

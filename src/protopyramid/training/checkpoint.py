@@ -1,4 +1,4 @@
-"""Checkpoints: everything that training needs to go on as if it had never stopped.
+"""Checkpoints: everything that training needs to continue as if it had never stopped.
 
 Random choices depend on seed, epoch and index alone, so a position in the plan replaces the state of
 random generators. A checkpoint is one safetensors file; its metadata holds the position and a checksum.
@@ -10,7 +10,7 @@ import json
 import warnings
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,35 +19,12 @@ from torch import Tensor
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.training.state import State
+from protopyramid.utils.faults import reached
 
 FOLDER = layout.CHECKPOINT
 BEST = f"{FOLDER}/best.safetensors"
-KEPT = 2
-
-
-@dataclass(frozen=True)
-class Position:
-    """How far training has come: stages done, epochs done in this stage, batches done in this epoch."""
-
-    stage: int = 0
-    epoch: int = 0
-    batch: int = 0
-
-    @property
-    def order(self) -> tuple[int, int, int]:
-        """For comparing two positions."""
-        return (self.stage, self.epoch, self.batch)
-
-
-@dataclass
-class State:
-    """What a checkpoint holds beside the tensors of the model and the optimiser."""
-
-    position: Position
-    best_key: tuple[float, float] | None = None
-    records: list[dict[str, Any]] = field(default_factory=list)
-    sums: dict[str, float] = field(default_factory=dict)
-    count: int = 0
+KEPT = 2  # the newest, and one to fall back on
 
 
 def save_checkpoint(
@@ -58,10 +35,11 @@ def save_checkpoint(
     optimiser: torch.optim.Optimizer | None,
 ) -> None:
     """Write checkpoint `number` and remove all but the last two."""
+    reached("checkpoint")
     tensors = {f"model/{name}": tensor for name, tensor in model.items()}
     if optimiser is not None:
         tensors |= _optimiser_tensors(optimiser)
-    text = json.dumps(asdict(state))
+    text = json.dumps(state.to_json())
     metadata = {"state": text, "checksum": str(checksum(tensors, text))}
     folder.write_tensors(f"{FOLDER}/{number:08d}.safetensors", tensors, metadata)
     for old in _numbers(folder)[:-KEPT]:
@@ -79,22 +57,26 @@ class Restored:
 
 
 def load_checkpoint(folder: RunFolder) -> Restored | None:
-    """The newest whole checkpoint; a damaged one is passed over with a warning. None where none is."""
+    """The newest intact checkpoint, or None if there is none; damaged ones are skipped with a warning."""
     numbers = _numbers(folder)
     for number in reversed(numbers):
         name = f"{FOLDER}/{number:08d}.safetensors"
         try:
             return _read(folder, number)
         except (UserError, ValueError, KeyError, TypeError) as error:
-            warnings.warn(f"{folder / name}: damaged ({error}); using the one before", stacklevel=2)
+            warnings.warn(
+                f"{folder / name}: damaged ({error}); using the one before it", stacklevel=2
+            )
             (folder / name).unlink(missing_ok=True)
     if numbers:
-        raise UserError(f"{folder / FOLDER}: no checkpoint is whole; train again in another folder")
+        raise UserError(
+            f"{folder / FOLDER}: no checkpoint is intact; train again in another folder"
+        )
     return None
 
 
 def has_checkpoint(folder: RunFolder) -> bool:
-    """Whether there is anything to go on from."""
+    """Whether there is a checkpoint to continue from."""
     return bool(_numbers(folder))
 
 
@@ -108,7 +90,7 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Te
     optimiser.load_state_dict({"state": state, "param_groups": groups})
     for parameter, values in optimiser.state.items():
         for key, value in values.items():
-            if value.shape == parameter.shape:  # in the parameter's memory order, as it was made
+            if value.shape == parameter.shape:  # in the memory order of the parameter
                 values[key] = torch.empty_like(parameter).copy_(value)
 
 
@@ -116,6 +98,7 @@ def save_best(
     folder: RunFolder, model: Mapping[str, Tensor], records: list[dict[str, Any]], note: str
 ) -> None:
     """Keep a candidate: a model that has just been projected and fitted, with its prototypes' sources."""
+    reached("best")
     text = json.dumps(records)
     metadata = {"records": text, "note": note, "checksum": str(checksum(model, text))}
     folder.write_tensors(BEST, dict(model), metadata)
@@ -125,13 +108,15 @@ def load_best(folder: RunFolder) -> tuple[dict[str, Tensor], list[dict[str, Any]
     """The best candidate so far, its prototypes' sources, and the note on it."""
     tensors, metadata = folder.read_tensors(BEST)
     if str(checksum(tensors, metadata["records"])) != metadata["checksum"]:
-        raise UserError(f"{folder / BEST}: damaged (its checksum differs); train again")
+        raise UserError(
+            f"{folder / BEST}: damaged (checksum mismatch); train again in another folder"
+        )
     records: list[dict[str, Any]] = json.loads(metadata["records"])
     return tensors, records, metadata["note"]
 
 
 def checksum(tensors: Mapping[str, Tensor], text: str = "") -> int:
-    """CRC-32 over a text, names and values, to tell a damaged file from a whole one."""
+    """CRC-32 over a text, names and values, to tell a damaged file from an intact one."""
     value = zlib.crc32(text.encode())
     for name, tensor in sorted(tensors.items()):
         value = zlib.crc32(name.encode(), value)
@@ -143,14 +128,9 @@ def checksum(tensors: Mapping[str, Tensor], text: str = "") -> int:
 def _read(folder: RunFolder, number: int) -> Restored:
     tensors, metadata = folder.read_tensors(f"{FOLDER}/{number:08d}.safetensors")
     if str(checksum(tensors, metadata["state"])) != metadata["checksum"]:
-        raise ValueError("its checksum differs")
-    content = json.loads(metadata["state"])
-    content["position"] = Position(**content["position"])
-    best = content["best_key"]
-    content["best_key"] = None if best is None else (best[0], best[1])
-    return Restored(
-        number, State(**content), _part(tensors, "model/"), _part(tensors, "optimiser/")
-    )
+        raise ValueError("checksum mismatch")
+    state = State.from_json(json.loads(metadata["state"]))
+    return Restored(number, state, _part(tensors, "model/"), _part(tensors, "optimiser/"))
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

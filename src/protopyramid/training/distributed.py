@@ -1,4 +1,4 @@
-"""One process or many: starting them, sharing out batches, bringing results together."""
+"""One process or many: starting them, sharing work among them, gathering results."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from lightning_fabric import Fabric
-from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 
 from protopyramid.errors import UserError
 
 T = TypeVar("T")
 
-FAST_BF16 = ("AVX512", "SVE256")  # what torch calls the processors that may have bf16 of their own
+FAST_BF16 = ("AVX512", "SVE256")  # CPU capabilities, in torch's words, that may have native bf16
 
 
 class ErrorElsewhere(Exception):
-    """The first process has met a mistake of the user and tells of it; this one ends in silence."""
+    """Rank zero met an error of the user and reports it; this process ends silently."""
 
 
 def start_fabric(devices: int, precision: str, accelerator: str = "auto") -> Fabric:
@@ -43,43 +43,48 @@ def start_fabric(devices: int, precision: str, accelerator: str = "auto") -> Fab
     except (ValueError, RuntimeError) as error:  # fabric's own errors are RuntimeErrors too
         reason = " ".join(str(error).split())
         raise UserError(
-            f"--devices {devices} --accelerator {accelerator}: cannot be had here ({reason})"
+            f"--devices {devices} --accelerator {accelerator}: not available on this machine ({reason})"
         ) from error
     fabric.launch()
-    if fabric.device.type == "cpu" and fabric.is_global_zero:  # said once
+    if fabric.device.type == "cpu" and fabric.is_global_zero:  # one warning is enough
         warn_of_slow_precision(precision)
     return fabric
 
 
 def warn_of_slow_precision(precision: str) -> None:
-    """Say so where the processor has to imitate an arithmetic: that is many times slower."""
+    """Warn where the CPU has to emulate a precision, which is many times slower."""
     kind = torch.backends.cpu.get_cpu_capability()
     if precision != "32-true" and kind not in FAST_BF16:
         warnings.warn(
-            f"train.precision = {precision}: this processor ({kind}) has no such arithmetic and can be "
-            "tens of times slower with it; 32-true is faster here",
+            f"train.precision = {precision}: this CPU ({kind}) has to emulate it, which can be tens of "
+            "times slower; 32-true is faster here",
             stacklevel=3,
         )
 
 
 def is_rank_zero() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Whether this process is the one that writes files and prints; true without other processes."""
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
 def rank_share(fabric: Fabric, parts: Sequence[T]) -> list[T]:
-    """The parts that this process works on. Whole parts are dealt out, so that one process and many
-    compute the very same numbers."""
+    """The parts that this process works on, every world_size-th one.
+
+    Parts are never divided, so that one process and many compute the very same numbers.
+    """
     return list(parts[fabric.global_rank :: fabric.world_size])
 
 
 def node_share(fabric: Fabric, parts: Sequence[T]) -> list[T]:
-    """As `own_share`, among the processes of this machine alone."""
+    """As `rank_share`, but among the processes of this machine only."""
     return list(parts[fabric.local_rank :: getattr(fabric.strategy, "num_processes", 1)])
 
 
 def gather(fabric: Fabric, value: T) -> list[T]:
-    """The values of all processes, in the order of their ranks, their tensors on the CPU."""
+    """The values of all processes, in the order of their ranks.
+
+    With several processes, all tensors are on the CPU.
+    """
     if fabric.world_size == 1:
         return [value]
     values: list[Any] = [None] * fabric.world_size
@@ -88,13 +93,23 @@ def gather(fabric: Fabric, value: T) -> list[T]:
 
 
 def to_device(value: T, device: str | torch.device) -> T:
-    """The same with all its tensors on a device; looks into lists, dicts and dataclasses."""
-    moved: T = apply_to_collection(value, Tensor, lambda tensor: tensor.to(device))
-    return moved
+    """The same value with all its tensors on a device; looks into tuples, lists, dicts and dataclasses."""
+    moved: Any = value
+    if isinstance(value, Tensor):
+        moved = value.to(device)
+    elif isinstance(value, dict):
+        moved = {key: to_device(each, device) for key, each in value.items()}
+    elif isinstance(value, tuple | list):
+        parts = [to_device(each, device) for each in value]
+        moved = type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    elif is_dataclass(value) and not isinstance(value, type):
+        columns = {field.name: getattr(value, field.name) for field in fields(value)}
+        moved = replace(value, **to_device(columns, device))
+    return moved  # type: ignore[no-any-return]
 
 
 def all_reduce_max(fabric: Fabric, flag: int) -> int:
-    """The largest flag of all processes, so that all of them take the same way."""
+    """The largest flag of all processes, so that all of them take the same branch."""
     if fabric.world_size == 1:
         return flag
     flags = torch.tensor([flag], device=fabric.device)
@@ -103,22 +118,22 @@ def all_reduce_max(fabric: Fabric, flag: int) -> int:
 
 
 def on_rank_zero(fabric: Fabric, work: Callable[[], T]) -> T:
-    """What `work` gives in the first process, in all of them.
+    """Call `work` on rank zero alone, and return its result on every rank.
 
-    A mistake of the user that it meets ends them all, and the first tells of it.
+    A `UserError` on rank zero is raised there; the other ranks raise `ErrorElsewhere`.
     """
     if fabric.world_size == 1:
         return work()
-    mistake: UserError | None = None
+    failure: UserError | None = None
     outcome: list[Any] = [None, False]
     if fabric.is_global_zero:
         try:
             outcome[0] = work()
         except UserError as error:
-            mistake, outcome[1] = error, True
+            failure, outcome[1] = error, True
     torch.distributed.broadcast_object_list(outcome, src=0)
-    if mistake is not None:
-        raise mistake
+    if failure is not None:
+        raise failure
     if outcome[1]:
         raise ErrorElsewhere
     result: T = outcome[0]
@@ -127,9 +142,10 @@ def on_rank_zero(fabric: Fabric, work: Callable[[], T]) -> T:
 
 @torch.no_grad()
 def broadcast_model(fabric: Fabric, model: nn.Module, buffers_only: bool = False) -> None:
-    """Give the model of the first process to all.
+    """Copy the model of rank zero to all ranks, in place.
 
-    Gradients are shared but batch statistics are not: after training, the buffers differ.
+    `buffers_only` is enough after training: gradients are averaged over the processes, batch statistics
+    are not.
     """
     if fabric.world_size == 1:
         return

@@ -1,8 +1,13 @@
-"""Training a run from a configuration and a manifest: the one entry point."""
+"""Training a run from a configuration and a manifest.
+
+`train_run` ends with the trained model. `protopyramid.api.train` is the entry point that also finishes
+the run (out-of-distribution limits, model card).
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,11 +17,14 @@ from protopyramid.data.manifest import Manifest
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.provenance import read_provenance
 from protopyramid.training.checkpoint import has_checkpoint
 from protopyramid.training.data_check import training_manifest
 from protopyramid.training.distributed import on_rank_zero, start_fabric
 from protopyramid.training.trainer import Trainer
 from protopyramid.utils.allocator import keep_freed_memory
+
+Finish = Callable[[RunFolder], None]
 
 
 def train_run(
@@ -29,12 +37,15 @@ def train_run(
     accelerator: str = "auto",
     resume: bool = False,
     cache: str | Path | None = None,
+    finish: Finish | None = None,
 ) -> Path:
     """Train the model of a configuration on a manifest; returns the run folder.
 
-    With `resume`, a run that was stopped goes on from its newest checkpoint, and a finished one is left
-    as it is. Cached maps are kept in `cache`, for other runs to share, or else in the run's folder
-    until its end. Raises `Stopped` after SIGTERM or SIGINT, with everything saved.
+    With `resume`, a stopped run continues from its newest checkpoint, and a trained one is not trained
+    again. Cached maps are kept in `cache`, where other runs can share them, or else in the run folder until
+    training ends. `finish` is called once training has ended, also of a run that was trained before: by the
+    first process alone, while it still holds the folder. Raises `Stopped` after SIGTERM or SIGINT, with
+    everything saved.
     """
     folder = RunFolder(out)
     keep_freed_memory()
@@ -42,62 +53,64 @@ def train_run(
     source = Path(backbone_from) if backbone_from else None
     shared = Path(cache) if cache else None
     with ExitStack() as held:
-        if not fabric.is_global_zero:  # what it would warn of, the first process has said
+        if not fabric.is_global_zero:  # the first process has said what it would warn of
             held.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
 
         def claim() -> Manifest | None:
+            # Before the lock, so that a mistake leaves no new folder behind.
+            _check_folder(folder, config, resume)
+            manifest = None if is_trained(folder) else training_manifest(data, config)
             held.enter_context(folder.lock())
-            return _begin(folder, config, data, resume)
+            _check_folder(folder, config, resume)  # again: another process may have been first
+            if is_trained(folder):
+                return None
+            if manifest is not None and has_checkpoint(folder):
+                _check_same_data(folder, manifest)
+            return manifest
 
         manifest = on_rank_zero(fabric, claim)
         if manifest is not None:
             Trainer(config, manifest, folder, fabric, source, shared).run(resume)
+        if finish is not None and fabric.is_global_zero:
+            finish(folder)
     return folder.path
 
 
-def _begin(folder: RunFolder, config: Config, data: str | Path, resume: bool) -> Manifest | None:
-    """What may be trained in this folder: its data, or None where nothing is left to do.
-
-    A run that failed before its first checkpoint is begun anew.
-    """
-    finished = is_finished(folder)
-    if not finished and not has_checkpoint(folder):
-        return training_manifest(data, config)
+def _check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
+    """Refuse a folder whose run may not be continued. One without a checkpoint starts from the beginning."""
+    trained = is_trained(folder)
+    if not trained and not has_checkpoint(folder):
+        return
     folder.check_format()
     if not resume:
+        finished = trained and (folder / layout.CARD).is_file()  # the last file to be written
         state = "finished run" if finished else "run that was stopped"
-        advice = "" if finished else "go on with --resume, or "
+        advice = "" if finished else "continue it with --resume, or "
         raise UserError(f"{folder.path}: holds a {state}; {advice}choose another folder")
     _check_same_config(folder, config)
-    if finished:
-        return None
-    manifest = training_manifest(data, config)
-    _check_same_data(folder, manifest)
-    return manifest
 
 
-def is_finished(folder: RunFolder) -> bool:
-    """Whether training has come to its end."""
+def is_trained(folder: RunFolder) -> bool:
+    """Whether training has ended: the model is its last file."""
     return (folder / layout.MODEL).is_file()
 
 
 def _check_same_config(folder: RunFolder, config: Config) -> None:
-    """A run goes on with the configuration that it began with, and no other."""
+    """A run continues with the configuration that it was started with, and no other."""
     path = folder / layout.CONFIG
     if load_config(path, warn=False) != config:
         raise UserError(
-            f"{path}: the run was begun with another configuration; "
+            f"{path}: the run was started with another configuration; "
             "resume with the same preset and --set, or choose another folder"
         )
 
 
 def _check_same_data(folder: RunFolder, manifest: Manifest) -> None:
-    """Checkpoints name images by their place: a run goes on with the rows that it began with."""
-    begun = folder.read_json(layout.DATA)["splits"]
-    for split, names in begun.items():
+    """Checkpoints name images by their position: a run continues with the rows it was started with."""
+    for split, names in read_provenance(folder).splits.items():
         if list(names) != [sample.name for sample in manifest.split(split)]:
             raise UserError(
-                f"{manifest.path}: its {split} rows are not those that {folder.path} was begun with; "
+                f"{manifest.path}: its {split} rows are not those that {folder.path} was started with; "
                 "resume with the same manifest, or choose another folder"
             )

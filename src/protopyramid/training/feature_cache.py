@@ -1,9 +1,9 @@
 """Freeze means cache: maps of the frozen beginning of the backbone, computed once.
 
 With blocks 1 … cut frozen, what crosses the cut is the map of block `cut` and the finer maps that the
-neck reads. They are kept for every image as it is and for V fixed augmented views, in memory-mapped
+neck reads. They are kept for every image as it is and for V fixed augmented copies, in memory-mapped
 files with channels last. Training, projection, head fit and validation read them from there; the
-numbers are those that the backbone would give.
+values are those that the backbone would compute.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from protopyramid.errors import UserError
+from protopyramid.utils.faults import reached
 from protopyramid.utils.files import reserve
 from protopyramid.utils.locks import locked
 
 GIGABYTE = 1e9
 Mode = Literal["r", "r+", "w+"]
 DONE = "done.json"
-PAUSE = 0.5  # seconds between two looks at a cache that another process builds
 FREE_SHARE = 0.9  # of the free disk space, the most that a cache may take
 
 
@@ -72,6 +72,7 @@ class FeatureCache:
         self, rows: NDArray[np.int64], maps: Mapping[int, Tensor], masks: Tensor, annotated: Tensor
     ) -> None:
         """Store maps {block: (B, C, H, W)}, masks (B, S, S) and flags (B,) at these rows."""
+        reached("cache-write")
         for block, stored in self._maps.items():
             full = maps[block].float()  # numpy has no bf16
             stored[rows] = full.permute(0, 2, 3, 1).cpu().numpy()
@@ -84,20 +85,21 @@ class FeatureCache:
         def taken(stored: NDArray[np.floating]) -> Tensor:
             return torch.from_numpy(stored[rows]).float().permute(0, 3, 1, 2)
 
-        # Copying waits for memory: as many maps at a time as the network may use threads.
+        # Copying is bound by memory: read as many maps at a time as the network may use threads.
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             maps = dict(zip(self._maps, pool.map(taken, self._maps.values()), strict=True))
         masks = np.unpackbits(self._masks[rows], axis=-1, count=self.layout.mask_size)
         return maps, torch.from_numpy(masks), torch.from_numpy(self._annotated[rows].astype(bool))
 
     def flush(self) -> None:
-        """Bring what was written to disk."""
+        """Write everything to disk."""
+        reached("cache-flush")
         for stored in (*self._maps.values(), self._masks, self._annotated):
             stored.flush()
 
 
 def _allocate(folder: Path, layout: CacheLayout) -> None:
-    """Make the files with all their space: a full disk must not show as a fault in mapped memory."""
+    """Create the files at full size: a full disk must not show as a fault in mapped memory."""
     value = 2 if layout.half else 4
     sizes = {f"map-{b}.bin": c * h * w * value for b, (c, h, w) in layout.shapes.items()}
     sizes["masks.bin"] = layout.mask_size * -(-layout.mask_size // 8)
@@ -108,13 +110,13 @@ def _allocate(folder: Path, layout: CacheLayout) -> None:
                 reserve(file, layout.rows * size)
         except OSError as error:
             raise UserError(
-                f"{folder / name}: the cache of {layout.bytes / GIGABYTE:.1f} GB cannot be made "
-                f"({error.strerror}); free some space, then run the same command again with --resume"
+                f"{folder / name}: cannot create the feature cache of {layout.bytes / GIGABYTE:.1f} GB "
+                f"({error.strerror}); free some space, then run the same command again"
             ) from error
 
 
 def used_bytes(folder: Path) -> int:
-    """What the files of a folder take."""
+    """Size of the files of a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -123,24 +125,25 @@ def check_budget(
 ) -> None:
     """Refuse caches that do not fit the budget (in gigabytes) or the disk, before any work.
 
-    `replaced`: bytes of older caches in the folder, which make room.
+    `replaced`: bytes of older caches in the folder, which will be deleted.
     """
     wanted = sum(layout.bytes for layout in layouts)
     free = shutil.disk_usage(_existing(folder)).free + replaced
     if wanted > budget * GIGABYTE:
         raise UserError(
-            f"train.cache.disk_budget: the cached maps would take {wanted / GIGABYTE:.1f} GB, "
-            f"the budget is {budget:g} GB; raise it, set train.cache.half, or lower the step's views"
+            f"train.cache.disk_budget: the feature cache needs {wanted / GIGABYTE:.1f} GB, "
+            f"the budget is {budget:g} GB; raise it, set train.cache.half=true, or lower `views` in "
+            "train.schedule"
         )
     if wanted > free * FREE_SHARE:
         raise UserError(
-            f"{folder}: the cached maps would take {wanted / GIGABYTE:.1f} GB, "
-            f"{free / GIGABYTE:.1f} GB are free; free some space or lower the step's views"
+            f"{folder}: the feature cache needs {wanted / GIGABYTE:.1f} GB, "
+            f"{free / GIGABYTE:.1f} GB are free; free some space, or lower `views` in train.schedule"
         )
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
+    """The folder, or its nearest parent that exists."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
@@ -163,14 +166,14 @@ def is_complete(folder: Path, key: str) -> bool:
 
 
 def mark_complete(folder: Path, key: str) -> None:
-    """Say that the cache is finished; a cache without this mark is built anew."""
+    """Mark the cache as finished; a cache without this mark is built again."""
     (folder / DONE).write_text(json.dumps({"key": key}))
 
 
 def hold(folder: Path, tick: Callable[[], None]) -> AbstractContextManager[None]:
-    """Hold the folder of a shared cache, so that one process builds it while others wait.
+    """Lock the folder of a shared cache, so that one process builds it while others wait.
 
-    `tick` is called while waiting.
+    `tick` is called again and again while waiting.
     """
     return locked(folder, tick)
 

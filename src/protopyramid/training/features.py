@@ -1,10 +1,10 @@
-"""Where training gets its maps from: the images, or the cache of the frozen part."""
+"""Features that training starts from: of the images, or from the cache of the frozen part."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -32,12 +32,13 @@ from protopyramid.training.feature_cache import (
     mark_complete,
     row_batches,
 )
+from protopyramid.utils.progress import Reporter
 
 Indices = NDArray[np.int64]
-# The second number of an augmentation key: fixed views come first, then fresh ones by epoch.
-FIXED_VIEWS = 10_000
+# The second number of an augmentation key: fixed copies come first, then fresh ones by epoch.
+FIXED_COPIES = 10_000
 REPEATS = 1_000
-PARTS = PLAIN, FIXED = "plain", "fixed"  # folders of a cache: images as they are, and their views
+PARTS = PLAIN, FIXED = "plain", "fixed"  # folders of a cache: images as they are, augmented copies
 KEY_LETTERS = 16  # of a cache's key, enough to name its folder
 
 
@@ -62,7 +63,7 @@ class FeatureBatch(NamedTuple):
 
 
 class FeatureSource:
-    """The images of one split, as starting maps for the network."""
+    """The images of one split, as maps for the network to start from."""
 
     def __init__(
         self,
@@ -74,10 +75,10 @@ class FeatureSource:
     ) -> None:
         self.name, self.model, self.store, self.config = name, model, store, config
         self.place = place
-        self._plain: FeatureCache | None = None  # a row an image
-        self._fixed: FeatureCache | None = None  # a row an image and view
+        self._plain: FeatureCache | None = None  # one row per image
+        self._fixed: FeatureCache | None = None  # one row per image and copy
         self._key = ""
-        self._views = 0
+        self._copies = 0
 
     def plain(self, images: Indices) -> FeatureBatch:
         """Images as they are."""
@@ -86,15 +87,15 @@ class FeatureSource:
         return self._loaded(images, None)
 
     def fresh(self, images: Indices, repeats: Indices, epoch: int) -> FeatureBatch:
-        """New random views of images, which depend on seed, epoch and index alone."""
-        draws = FIXED_VIEWS + epoch * REPEATS + np.minimum(repeats, REPEATS - 1)
+        """New augmented copies of images, which depend on seed, epoch and index alone."""
+        draws = FIXED_COPIES + epoch * REPEATS + np.minimum(repeats, REPEATS - 1)
         return self._loaded(images, draws)
 
-    def fixed(self, images: Indices, repeats: Indices, epoch: int, views: int) -> FeatureBatch:
-        """One of the fixed views of each image, another one each epoch."""
-        chosen = (epoch + images + repeats) % views
-        if self._fixed is not None and views == self._views:
-            return self._cached(self._fixed, images * views + chosen)
+    def fixed(self, images: Indices, repeats: Indices, epoch: int, copies: int) -> FeatureBatch:
+        """One of the fixed augmented copies of each image, another one in each epoch."""
+        chosen = (epoch + images + repeats) % copies
+        if self._fixed is not None and copies == self._copies:
+            return self._cached(self._fixed, images * copies + chosen)
         return self._loaded(images, chosen)
 
     def prefetch(self, images: Indices) -> None:
@@ -103,39 +104,43 @@ class FeatureSource:
             self.store.prefetch(images.tolist())
 
     # -- the cache -------------------------------------------------------------------------------
-    def layouts(self, cut: int, views: int) -> list[CacheLayout]:
-        """What a cache at this cut would hold: images as they are and, if any, their fixed views.
+    def layouts(self, cut: int, copies: int) -> list[CacheLayout]:
+        """What a cache at this cut would hold: images as they are and, if any, their augmented copies.
 
-        Half precision is good enough to train on, not to project on: only the views have it. The
+        Half precision is good enough to train on, not to project on: only the copies have it. The
         shapes are found by a dry run on one image.
         """
         size = self.config.data.image_size
         maps = self._at_cut(torch.zeros(1, 3, size, size), cut)
         shapes = {block: (m.shape[1], m.shape[2], m.shape[3]) for block, m in maps.items()}
         plain = CacheLayout(len(self.store), shapes, size, half=False)
-        if not views:
+        if not copies:
             return [plain]
         half = self.config.train.cache.half
-        return [plain, CacheLayout(len(self.store) * views, shapes, size, half)]
+        return [plain, CacheLayout(len(self.store) * copies, shapes, size, half)]
 
-    def open_cache(self, cut: int, views: int, fabric: Fabric, tick: Callable[[], None]) -> None:
-        """Use the cache of this cut and these views, building it where it is not complete.
+    def key(self, cut: int, copies: int) -> str:
+        """What a cache depends on, as a digest: the frozen weights, the images and their preparation."""
+        return self._key_of(cut, copies, self.layouts(cut, copies))
+
+    def open_cache(self, cut: int, copies: int, fabric: Fabric, reporter: Reporter) -> None:
+        """Use the cache of this cut and these copies, building it where it is not complete.
 
         Every machine has its own: mapped files that several machines write are not safe on all file
         systems, and reading is what has to be fast.
         """
-        layouts = self.layouts(cut, views)
-        key = cache_key(self._frozen_state(cut), cut, views, layouts, *self._facts())
+        layouts = self.layouts(cut, copies)
+        key = self._key_of(cut, copies, layouts)
         if self._plain is not None and key == self._key:
             return
         node = f"node-{fabric.node_rank}"
         folder = self.place.folder / (key[:KEY_LETTERS] if self.place.shared else "") / node
         first = fabric.local_rank == 0
-        with hold(folder, tick) if first and self.place.shared else nullcontext():
+        with _held(folder, reporter) if first and self.place.shared else nullcontext():
             folder = folder / self.name
             if all_reduce_max(fabric, int(first and not is_complete(folder, key))):
                 self.close_cache()
-                self._build(folder, layouts, cut, fabric, tick)
+                self._build(folder, layouts, cut, fabric, reporter)
                 fabric.barrier()
                 if first:
                     mark_complete(folder, key)
@@ -143,13 +148,13 @@ class FeatureSource:
             FeatureCache(folder / name, layout, "r")
             for name, layout in zip(PARTS, layouts, strict=False)
         ]
-        self._plain, self._fixed = caches[0], caches[1] if views else None
-        self._key, self._views = key, views
+        self._plain, self._fixed = caches[0], caches[1] if copies else None
+        self._key, self._copies = key, copies
 
     def close_cache(self) -> None:
         """Go back to the images."""
         self._plain = self._fixed = None
-        self._key, self._views = "", 0
+        self._key, self._copies = "", 0
 
     def _build(
         self,
@@ -157,7 +162,7 @@ class FeatureSource:
         layouts: Sequence[CacheLayout],
         cut: int,
         fabric: Fabric,
-        tick: Callable[[], None],
+        reporter: Reporter,
     ) -> None:
         if fabric.local_rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
@@ -169,31 +174,27 @@ class FeatureSource:
                 FeatureCache(folder / name, layout, "w+")
             fabric.barrier()
             cache = FeatureCache(folder / name, layout, "r+")
-            self._fill(
-                cache, 0 if name == PLAIN else layout.rows // len(self.store), cut, fabric, tick
-            )
+            copies = 0 if name == PLAIN else layout.rows // len(self.store)
+            self._fill(cache, copies, cut, fabric, reporter)
 
     def _fill(
-        self,
-        cache: FeatureCache,
-        views: int,
-        cut: int,
-        fabric: Fabric,
-        tick: Callable[[], None],
+        self, cache: FeatureCache, copies: int, cut: int, fabric: Fabric, reporter: Reporter
     ) -> None:
-        """Compute and write this process's share of the rows; with no views, of the images.
+        """Compute and write this process's share of the rows: of augmented copies, or of the images.
 
-        Views are for training steps and in their precision; images as they are stay exact.
+        Copies are for optimiser steps and in their precision; images as they are stay exact.
         """
         batches = list(row_batches(cache.layout.rows, self.config.train.eval_batch_size))
-        for rows in node_share(fabric, batches):
-            tick()
-            fetched = (
-                self._loaded(rows // views, rows % views) if views else self._loaded(rows, None)
-            )
-            with fabric.autocast() if views else nullcontext():
-                maps = self._at_cut(fetched.maps[IMAGE], cut)
-            cache.write(rows, maps, fetched.masks, fetched.annotated)
+        own = node_share(fabric, batches)
+        what = f"caching features of {self.name} images" + (" (augmented)" if copies else "")
+        total = sum(len(rows) for rows in own)
+        with reporter.activity(what, total, "copies" if copies else "images") as activity:
+            for rows in own:
+                batch = self._loaded(*((rows // copies, rows % copies) if copies else (rows, None)))
+                with fabric.autocast() if copies else nullcontext():
+                    maps = self._at_cut(batch.maps[IMAGE], cut)
+                cache.write(rows, maps, batch.masks, batch.annotated)
+                activity.advance(len(rows))
         cache.flush()
 
     def _at_cut(self, images: Tensor, cut: int) -> dict[int, Tensor]:
@@ -209,6 +210,9 @@ class FeatureSource:
             module.training = mode
         return maps
 
+    def _key_of(self, cut: int, copies: int, layouts: Sequence[CacheLayout]) -> str:
+        return cache_key(self._frozen_state(cut), cut, copies, layouts, *self._facts())
+
     def _frozen_state(self, cut: int) -> dict[str, Tensor]:
         return {
             f"{number}.{name}": tensor
@@ -221,7 +225,7 @@ class FeatureSource:
         data = self.config.data
         dicom = data.dicom.model_dump_json()
         fixed = (data.image_size, data.fit, dicom, data.mean, data.std, self.config.train.seed)
-        padding = self.config.model.backbone.padding  # the frozen weights do not tell it
+        padding = self.config.model.backbone.padding  # not part of the frozen weights
         precision = self.config.train.precision
         return (names, fixed, padding, precision, self.config.augmentation.model_dump_json())
 
@@ -244,3 +248,12 @@ class FeatureSource:
         channels_last = self.config.train.channels_last
         ready = model_input(pictures, self.config.data, device, channels_last)
         return FeatureBatch({IMAGE: ready}, masks.to(device), loaded.annotated.to(device))
+
+
+@contextmanager
+def _held(folder: Path, reporter: Reporter) -> Iterator[None]:
+    """Hold the folder of a shared cache, and say so while another process builds it."""
+    with ExitStack() as stack:
+        with reporter.activity("waiting for another process to build the feature cache") as waiting:
+            stack.enter_context(hold(folder, waiting.advance))
+        yield

@@ -1,27 +1,28 @@
-"""The end of a training: the run folder's model, prototypes and facts about the data."""
+"""What training writes into the run folder: provenance at its start; prototypes and model at its end."""
 
 from __future__ import annotations
 
-import io
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
+from protopyramid import __version__
 from protopyramid.config.schema import Config
-from protopyramid.data.images import file_hash
-from protopyramid.data.manifest import Manifest, Sample
+from protopyramid.data.framing import training_framing
+from protopyramid.data.images import hash_files
+from protopyramid.data.io.encoding import png_bytes
+from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.data.store import ImageStore
 from protopyramid.inference.batches import evidence_batches
-from protopyramid.model.activation import activation_maps, region_box, strongest_region
+from protopyramid.model.activation import Box, activation_region
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.provenance import NAME, Provenance, Software, write_provenance
 from protopyramid.runs.records import PrototypeRecord
 
 
@@ -48,10 +49,10 @@ def prototype_records(
     records: Sequence[Mapping[str, Any]],
     batch_size: int,
 ) -> list[PrototypeRecord]:
-    """The records of a projection with the box that each prototype activates on in its source."""
+    """The records of a projection, each with the box of its activation in the source image."""
     places = _places(store)
     sources = sorted({places[record["image"]] for record in records})
-    boxes: dict[int, tuple[float, float, float, float]] = {}
+    boxes: dict[int, Box] = {}
     assert model.prototypes is not None or not records
     for seen in evidence_batches(model, store, sources, batch_size, tta=False):
         for record in records:
@@ -76,40 +77,37 @@ def prototype_records(
 
 def picture_bytes(image: torch.Tensor) -> bytes:
     """An image (C, S, S) in [0, 1] as PNG: 16-bit where it is grey, so that nothing is lost."""
-    buffer = io.BytesIO()
     values = image.numpy()
     if len(values) == 1:
-        levels = np.round(values[0] * 65535).astype(np.uint16)
-        Image.fromarray(levels).save(buffer, "PNG")
-    else:
-        levels8 = np.round(values.transpose(1, 2, 0) * 255).astype(np.uint8)
-        Image.fromarray(levels8).save(buffer, "PNG")
-    return buffer.getvalue()
+        return png_bytes(np.round(values[0] * 65535).astype(np.uint16))
+    return png_bytes(np.round(values.transpose(1, 2, 0) * 255).astype(np.uint8))
 
 
 def write_data_facts(
-    folder: RunFolder, manifest: Manifest, config: Config, provenance: Mapping[str, Any]
+    folder: RunFolder, manifest: Manifest, config: Config, more: Mapping[str, Any]
 ) -> None:
-    """Write data.json: what the model learns from, with a digest of every image."""
-    splits = {name: manifest.split(name) for name in ("train", "validation")}
-    facts = {
-        "classes": config.data.classes,
-        "manifest": manifest.path.name,
-        "manifest_path": os.path.relpath(manifest.path, folder.path),
-        "counts": {
-            name: dict(Counter(sample.label for sample in manifest.split(name)))
-            for name in ("train", "validation", "test")
+    """Write data.json: the images that the model learns from, with a digest of each, and the software.
+
+    `more` are further fields of the provenance, such as the backbone's starting weights.
+    """
+    facts = Provenance(
+        classes=config.data.classes,
+        manifest=manifest.path.name,
+        manifest_path=os.path.relpath(manifest.path, folder.path),
+        counts={
+            name: dict(Counter(sample.label for sample in manifest.split(name))) for name in SPLITS
         },
-        "splits": {name: _digests(samples) for name, samples in splits.items()},
-        **provenance,
-    }
-    folder.write_json(layout.DATA, facts)
+        splits={name: _digests(manifest.split(name)) for name in ("train", "validation")},
+        software=Software(name=NAME, version=__version__),
+        framing=training_framing(manifest.split("train"), config.data),
+        **more,
+    )
+    write_provenance(folder, facts)
 
 
 def _digests(samples: Sequence[Sample]) -> dict[str, str]:
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        digests = pool.map(lambda sample: file_hash(sample.image), samples)
-        return {sample.name: digest for sample, digest in zip(samples, digests, strict=True)}
+    digests = hash_files([sample.image for sample in samples], min(4, os.cpu_count() or 1))
+    return {sample.name: digest for sample, digest in zip(samples, digests, strict=True)}
 
 
 def _places(store: ImageStore) -> dict[str, int]:
@@ -122,10 +120,9 @@ def _box(
     record: Mapping[str, Any],
     row: int,
     store: ImageStore,
-) -> tuple[float, float, float, float]:
+) -> Box:
     assert model.prototypes is not None
     level = record["level"]
     column = record["index"] - model.prototypes.slices[level].start
     size = store.data.image_size
-    activation = activation_maps(maps[level][row : row + 1, column : column + 1], size, size)
-    return region_box(strongest_region(activation[0, 0]))
+    return activation_region(maps[level][row, column], size, size).box

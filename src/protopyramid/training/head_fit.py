@@ -1,4 +1,4 @@
-"""The fit of the head: with everything else fixed, its weights are the answer of a convex problem.
+"""The fit of the head: with everything else fixed, its weights are the solution of a convex problem.
 
     minimise over W (C, m):   mean_i w_i CE(W x_i, y_i)  +  l1 sum |W_other|  +  ridge |W - first|_F^2
 
@@ -71,8 +71,8 @@ def fit_head(
     weight, iterations, optimality = _minimise(problem, settings.tolerance)
     if optimality > settings.tolerance:
         warnings.warn(
-            f"head_fit.tolerance: the fit of the head stopped at an optimality error of {optimality:.1e} "
-            f"after {iterations} iterations, asked for {settings.tolerance:.1e}",
+            f"head_fit.tolerance: the head fit stopped at an optimality error of {optimality:.1e} "
+            f"after {iterations} iterations, above the tolerance of {settings.tolerance:.1e}",
             stacklevel=2,
         )
     return HeadFitResult(
@@ -134,7 +134,7 @@ class _Problem:
         self.share = (weights / len(weights))[:, None]
         self.l1 = settings.l1 * _between_classes(classes, self.first).double()
         self.gram = self.x.T @ (self.x * self.share)
-        # Newton directions need no more digits than single precision has; errors and sums do
+        # Single precision is enough for Newton directions, but not for errors and sums
         small = self.first.numel() <= SMALL_PROBLEM
         self.fast = self.x if small else self.x.float()
 
@@ -219,7 +219,7 @@ def _minimise(problem: _Problem, tolerance: float) -> tuple[Tensor, int, float]:
 def _descend(
     problem: _Problem, start: Tensor, tolerance: float, limit: int
 ) -> tuple[_State, int, float]:
-    """Semi-smooth Newton from a start: where it came to, its iterations, its optimality error."""
+    """Semi-smooth Newton from a start: the state it reached, its iterations, its optimality error."""
     state = _State.at(problem, start)
     for iteration in range(limit + 1):
         weight, probabilities = state.weight, state.logits.softmax(dim=1)
@@ -237,11 +237,11 @@ def _descend(
 
 
 def _smoothed_optimum(problem: _Problem, weight: Tensor) -> Tensor:
-    """Near the optimum, by Newton steps on sqrt(w^2 + e^2) in place of |w|, for ever smaller e.
+    """Near the optimum, by Newton steps on sqrt(w^2 + e^2) in place of |w|, for smaller and smaller e.
 
     With a weak ridge and correlated scores, many weights change between zero and not zero on the way,
     which the semi-smooth steps sort out a few at a time. The smooth path has no such corners, but its
-    systems are so unequal that they want the whole Hessian, hence small problems only.
+    systems are so ill-conditioned that they need the whole Hessian, hence small problems only.
     """
     for width in SMOOTH_WIDTHS:
         for _ in range(SMOOTH_STEPS):
@@ -315,7 +315,7 @@ def _newton_target(
 def _conjugate_gradients(
     times: Callable[[Tensor], Tensor], precondition: Callable[[Tensor], Tensor], right: Tensor
 ) -> Tensor:
-    """Solve times(v) = right, roughly at first and ever better as `right`, the error, gets small."""
+    """Solve times(v) = right, more exactly the smaller `right`, the error, is."""
     size = float(right.abs().max())
     wanted = min(0.1, size**0.5) * size
     solution, residual = torch.zeros_like(right), right
@@ -380,6 +380,6 @@ def _check(scores: Tensor, labels: Tensor, classes: Tensor | None, first: Tensor
         )
     if not bool(scores.isfinite().all()):
         raise UserError(
-            "head fit: the scores are not finite, training diverged; "
-            "lower the learning rates of train.schedule"
+            "head fit: the scores are not finite: training diverged; "
+            "lower the learning rates in train.schedule"
         )

@@ -1,9 +1,9 @@
-"""The start of the prototypes: training patches of their class and level, spread by k-means++ seeding.
+"""Initial prototypes: training patches of their class and level, spread by k-means++ seeding.
 
     collector = PatchCollector(model.prototypes, seed)
-    for z, images, labels, masks, annotated in batches:
-        collector.update(z, images, labels, masks, annotated)
-    start_prototypes(model.prototypes, collector.result(), seed)
+    for batch in batches:  # PyramidBatch
+        collector.update(batch)
+    initialise_prototypes(model.prototypes, collector.result(), seed)
 
 A few random patches of each image are kept. Which ones depends on the seed, the image's index and the
 level alone, so that batches, their order and the number of processes change nothing.
@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.model.similarity import SMALLEST_NORM
-from protopyramid.training.projection import eligible_cells
+from protopyramid.training.patches import PyramidBatch, eligible_cells, join_columns
 
 NOISE = 0.01  # relative size of what sets repeated patches apart
 LARGEST = (1 << 63) - 1
@@ -46,31 +46,22 @@ class PatchCollector:
         self.parts = [_no_patches(prototypes.vectors)]
 
     @torch.no_grad()
-    def update(
-        self,
-        z: Mapping[int, Tensor],
-        images: Tensor,
-        labels: Tensor,
-        masks: Tensor,
-        annotated: Tensor,
-    ) -> None:
-        """Take patches of a batch: inside the annotation where there is one, anywhere otherwise.
-
-        z {level: (B, d, H, W)}; images, labels (B,) dataset indices and class numbers; masks (B, S, S),
-        1 = inside; annotated (B,) bool.
-        """
+    def update(self, batch: PyramidBatch) -> None:
+        """Take patches of a batch: inside the annotation where there is one, anywhere otherwise."""
         like = self.prototypes.vectors
-        images, labels = images.to(like.device), labels.to(like.device)
+        images, labels = batch.images.to(like.device), batch.labels.to(like.device)
+        masks, annotated = batch.masks.to(like.device), batch.annotated.to(like.device)
         for level, rows in self.prototypes.slices.items():
-            size = z[level].shape[-2:]
-            allowed = eligible_cells(masks.to(like.device), annotated.to(like.device), size)
+            z = batch.z[level]
+            size = z.shape[-2:]
+            allowed = eligible_cells(masks, annotated, size)
             allowed &= torch.isin(labels, self.prototypes.classes[rows])[:, None, None]
             order = _random_order(self.seed, level, images, size[0] * size[1])
             order = order.masked_fill(~allowed.flatten(1), -1)
             drawn, cells = order.topk(min(self.patches_per_image, order.shape[1]), dim=1)
             position, column = (drawn >= 0).nonzero(as_tuple=True)
             cell = cells[position, column]
-            vectors = z[level][position, :, cell // size[1], cell % size[1]].to(like.dtype)
+            vectors = z[position, :, cell // size[1], cell % size[1]].to(like.dtype)
             self.parts.append(
                 CollectedPatches(
                     vectors,
@@ -83,29 +74,30 @@ class PatchCollector:
 
     def result(self) -> CollectedPatches:
         """All patches taken so far, in an order that does not depend on the batches."""
-        return merge(self.parts)
+        return merge_patches(self.parts)
 
 
-def merge(parts: Sequence[CollectedPatches]) -> CollectedPatches:
+def merge_patches(parts: Sequence[CollectedPatches]) -> CollectedPatches:
     """The patches of several collectors as one, whatever the order; a patch seen twice counts once."""
-    joined = {
-        field.name: torch.cat([getattr(part, field.name) for part in parts])
-        for field in fields(CollectedPatches)
-    }
-    keys = torch.stack([joined["levels"], joined["images"], joined["cells"]], dim=1)
+    joined = join_columns(parts, dim=0)
+    keys = torch.stack([joined.levels, joined.images, joined.cells], dim=1)
     _, group = torch.unique(keys, dim=0, return_inverse=True)
     by_key = group.argsort(stable=True)
     first = torch.ones_like(by_key, dtype=torch.bool)
     first[1:] = group[by_key][1:] != group[by_key][:-1]
-    return CollectedPatches(**{name: column[by_key[first]] for name, column in joined.items()})
+    return CollectedPatches(
+        **{name: column[by_key[first]] for name, column in vars(joined).items()}
+    )
 
 
 @torch.no_grad()
-def start_prototypes(prototypes: PrototypeLayer, collected: CollectedPatches, seed: int) -> None:
+def initialise_prototypes(
+    prototypes: PrototypeLayer, collected: CollectedPatches, seed: int
+) -> None:
     """Copy k-means++ seeds of the collected patches into the prototypes, class by class and level by level.
 
-    A group with fewer distinct patches than prototypes repeats them with a little noise, and one without
-    any keeps its vectors; both are warned about.
+    A group with fewer distinct patches than prototypes repeats them with a little noise, and a group
+    without any keeps its vectors; both cases cause a warning.
     """
     cosine = prototypes.similarity.kind == "cosine"
     groups = torch.stack([prototypes.classes, prototypes.levels], dim=1)
@@ -196,6 +188,6 @@ def _no_patches(like: Tensor) -> CollectedPatches:
 
 def _warn(number: int, level: int, wanted: int, what: str) -> None:
     warnings.warn(
-        f"prototype start: class number {number}, level {level}: {wanted} prototypes but {what}",
+        f"initial prototypes: class number {number}, level {level}: {wanted} prototypes but {what}",
         stacklevel=3,
     )

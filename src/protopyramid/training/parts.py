@@ -1,4 +1,4 @@
-"""Parts of the network: what learns in a step, and where the frozen beginning of the backbone ends."""
+"""Parts of the network: what learns in a phase, and where the frozen beginning of the backbone ends."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def learning_blocks(model: PrototypeNetwork, learns: Sequence[str]) -> tuple[int
     blocks = tuple(number for number in BLOCKS if f"backbone.{number}" in learns)
     if blocks and blocks[0] - 1 not in model.backbone.cuts:
         raise UserError(
-            f"train.schedule: this backbone learns as a whole or not at all, got {list(learns)}; "
-            'name "backbone" instead of its blocks'
+            f"train.schedule: this backbone learns as a whole or not at all, got learns = {list(learns)}; "
+            'use "backbone" instead of single blocks'
         )
     return blocks
 
 
 def frozen_cut(model: PrototypeNetwork, learns: Sequence[str]) -> int:
-    """The last block before which nothing learns: 5 for a frozen backbone, 0 for none."""
+    """The last frozen block: 5 where the whole backbone is frozen, 0 where its first block learns."""
     blocks = learning_blocks(model, learns)
     return blocks[0] - 1 if blocks else BLOCKS[-1]
 
@@ -81,14 +81,14 @@ def set_modes(model: PrototypeNetwork, learns: Sequence[str]) -> None:
 
 
 def make_optimiser(
-    chosen: dict[str, list[nn.Parameter]], step: TrainPhaseConfig
+    chosen: dict[str, list[nn.Parameter]], phase: TrainPhaseConfig
 ) -> torch.optim.AdamW:
-    """AdamW with a rate for each part; prototypes are points in space and have no weight decay."""
+    """AdamW with a rate for each part; prototypes are points in space, so they have no weight decay."""
     groups = [
         {
             "params": parameters,
-            "lr": step.learning_rates.get(part, step.learning_rate),
-            "weight_decay": 0.0 if part == "prototypes" else step.weight_decay,
+            "lr": phase.learning_rates.get(part, phase.learning_rate),
+            "weight_decay": 0.0 if part == "prototypes" else phase.weight_decay,
             "part": part,
         }
         for part, parameters in chosen.items()
@@ -99,6 +99,6 @@ def make_optimiser(
 
 
 def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> None:
-    """Multiply the first learning rate of every part."""
+    """Set the learning rate of every part to its first one times a factor."""
     for group in optimiser.param_groups:
         group["lr"] = group["first_lr"] * factor

@@ -1,11 +1,11 @@
 """Projection: every prototype becomes its nearest training patch.
 
-One pass over the training images, batch by batch, keeps the R best patches of each prototype on the
+One pass over the training images, batch by batch, keeps the R nearest patches of each prototype on the
 device; then the prototypes of a class and level choose among them so that no two take the same image:
 
     collector = CandidateCollector(model.prototypes, config.projection)
-    for z, images, labels, masks, annotated in batches:
-        collector.update(z, images, labels, masks, annotated)
+    for batch in batches:  # PyramidBatch
+        collector.update(batch)
     report = project(model.prototypes, collector.result(), config.projection)
 
 A group of g prototypes blocks at most g - 1 patches of each other, so R >= g candidates are enough for
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Literal
 
@@ -27,8 +27,8 @@ from torch import Tensor
 from protopyramid.config.schema import ProjectionConfig
 from protopyramid.errors import UserError
 from protopyramid.metrics.prototype_health import HEALTHY_SIMILARITY
-from protopyramid.model.cells import touching_cells
 from protopyramid.model.prototypes import PrototypeLayer
+from protopyramid.training.patches import PyramidBatch, eligible_cells, join_columns
 
 Unique = Literal["image", "patch", "none"]
 EMPTY = -1  # image index of a candidate that was never filled
@@ -51,8 +51,8 @@ class Candidates:
 
 @dataclass
 class _Running:
-    """Candidates while the pass goes on. Vectors stay where they are when better ones come in between:
-    `slot` (m, R) is where in `vector` (m, R, d) each one lies. So a batch moves its own patches alone.
+    """Candidates during the pass. Vectors stay where they are when better ones come in between:
+    `slot` (m, R) is where in `vector` (m, R, d) each one lies. So a batch moves only its own patches.
     """
 
     similarity: Tensor
@@ -121,23 +121,33 @@ class ProjectionReport:
         """Least similarity to the nearest patch before projection."""
         return min(p.nearest for p in self.prototypes)
 
-    def lines(self, class_names: Sequence[str]) -> list[str]:
-        """A summary in one line, and one more where projection changed the model."""
+    def summary(self, class_names: Sequence[str]) -> str:
+        """What projection did, in one line."""
         second = sum(p.second_choice for p in self.prototypes)
         worst = min(self.prototypes, key=lambda p: p.nearest)
-        lines = [
+        return (
             f"{len(self.prototypes)} prototypes projected: similarity to the nearest patch "
             f"{self.mean_nearest:.3f} on average, {self.worst_nearest:.3f} at worst "
-            f"(prototype {worst.index}, {class_names[worst.class_number]}, level {worst.level}); "
-            f"{second} took a second choice"
-        ]
-        far = [p.index for p in self.prototypes if p.nearest < HEALTHY_SIMILARITY]
-        if self.cosine and far:
-            lines.append(
-                f"{len(far)} of them were below {HEALTHY_SIMILARITY}, so that projection changed the model: "
-                "train longer, or lower loss.fine.weight"
-            )
-        return lines
+            f"(prototype {worst.index}, {class_names[worst.class_number]}, level {worst.level})"
+            f"{self._below()}; {second} took a second choice"
+        )
+
+    @property
+    def advice(self) -> str:
+        """What to do where projection changed the model; empty where it did not."""
+        if not self._far:
+            return ""
+        return (
+            f"a prototype whose similarity to the nearest patch is below {HEALTHY_SIMILARITY} changes the "
+            "model when it is projected: train longer, or lower loss.fine.weight"
+        )
+
+    @property
+    def _far(self) -> int:
+        return self.cosine * sum(p.nearest < HEALTHY_SIMILARITY for p in self.prototypes)
+
+    def _below(self) -> str:
+        return f", {self._far} below {HEALTHY_SIMILARITY}" if self._far else ""
 
 
 class CandidateCollector:
@@ -148,33 +158,23 @@ class CandidateCollector:
         self.size = _candidates_needed(prototypes, settings)
         m, d = prototypes.vectors.shape
         self.best = {
-            level: _nothing_yet(rows.stop - rows.start, self.size, d, prototypes.vectors)
+            level: _no_candidates(rows.stop - rows.start, self.size, d, prototypes.vectors)
             for level, rows in prototypes.slices.items()
         }
         self.count = m
 
     @torch.no_grad()
-    def update(
-        self,
-        z: Mapping[int, Tensor],
-        images: Tensor,
-        labels: Tensor,
-        masks: Tensor,
-        annotated: Tensor,
-    ) -> None:
-        """Take a batch into account.
-
-        z {level: (B, d, H, W)}; images, labels (B,) dataset indices and class numbers; masks (B, S, S),
-        1 = inside; annotated (B,) bool.
-        """
+    def update(self, batch: PyramidBatch) -> None:
+        """Take the patches of a batch into account."""
         device = self.prototypes.vectors.device
-        images, labels, inside = images.to(device), labels.to(device), (masks, annotated)
+        images, labels = batch.images.to(device), batch.labels.to(device)
+        inside = (batch.masks, batch.annotated)
         for level, rows in self.prototypes.slices.items():
             concerned = self._concerned(rows, labels)
             if len(concerned):
-                best, chosen = self.best[level], concerned + rows.start
-                found = self._best_patches(z[level], chosen, labels, inside)
-                _take_in(best, concerned, *found, images, z[level])
+                best, chosen, z = self.best[level], concerned + rows.start, batch.z[level]
+                found = self._best_patches(z, chosen, labels, inside)
+                _insert(best, concerned, *found, images, z)
 
     def _concerned(self, rows: slice, labels: Tensor) -> Tensor:
         """Prototypes of a level, counted from its first, that a batch can change.
@@ -203,13 +203,7 @@ class CandidateCollector:
 
     def result(self) -> Candidates:
         """The candidates of all prototypes, in their order."""
-        parts = [part.sorted() for part in self.best.values()]
-        return Candidates(
-            *(
-                torch.cat([getattr(part, field.name) for part in parts])
-                for field in fields(Candidates)
-            )
-        )
+        return join_columns([part.sorted() for part in self.best.values()], dim=0)
 
     def _similarity_map(self, z: Tensor, rows: Tensor) -> Tensor:
         """In full precision whatever the training's: the nearest patches differ little."""
@@ -229,29 +223,13 @@ class CandidateCollector:
         return similarity[..., : self.size], cells[..., : self.size]
 
 
-def eligible_cells(masks: Tensor, annotated: Tensor, size: Sequence[int]) -> Tensor:
-    """Cells that touch the annotation, or all cells of an image without one.
-
-    masks (B, S, S), 1 = inside; annotated (B,) bool -> (B, H, W) bool. An empty mask counts as none: an
-    annotation too small for the input size must not take its image out.
-    """
-    touched = touching_cells(masks, size[0], size[1])
-    free = ~annotated | ~touched.flatten(1).any(dim=1)
-    return touched | free[:, None, None]
-
-
-def merge(parts: Sequence[Candidates]) -> Candidates:
+def merge_candidates(parts: Sequence[Candidates]) -> Candidates:
     """The candidates of several collectors as one, whatever the order of the parts.
 
-    A patch that two processes saw (samplers repeat images to fill the last batch) counts once.
+    A patch that two processes saw counts once.
     """
     size = max(part.image.shape[1] for part in parts)
-    joined = Candidates(
-        *(
-            torch.cat([getattr(part, field.name) for part in parts], dim=1)
-            for field in fields(Candidates)
-        )
-    )
+    joined = join_columns(parts, dim=1)
     similarity, kept = _best_distinct(joined.similarity, _patch_ids(joined), size)
     empty = similarity == -torch.inf
     columns = (joined.image, joined.row, joined.col)
@@ -270,7 +248,7 @@ def choose(
     unique: Unique,
     class_names: Sequence[str] | None = None,
 ) -> Choice:
-    """Each prototype's candidate; greedy by descending similarity within each class and level.
+    """Each prototype's candidate, greedily by descending similarity within each class and level.
 
     classes, levels (m,). With unique "image" (or "patch") no two prototypes of a class and level take the
     same image (or patch). UserError where a group has more prototypes than there are images for it.
@@ -345,7 +323,7 @@ def _candidates_needed(prototypes: PrototypeLayer, settings: ProjectionConfig) -
     return max(settings.candidates, *groups.values())
 
 
-def _nothing_yet(m: int, size: int, d: int, like: Tensor) -> _Running:
+def _no_candidates(m: int, size: int, d: int, like: Tensor) -> _Running:
     def full(value: int) -> Tensor:
         return torch.full((m, size), value, device=like.device, dtype=torch.long)
 
@@ -355,7 +333,7 @@ def _nothing_yet(m: int, size: int, d: int, like: Tensor) -> _Running:
     return _Running(similarity, full(EMPTY), full(0), full(0), slot, vector)
 
 
-def _take_in(
+def _insert(
     best: _Running,
     rows: Tensor,
     similarity: Tensor,
@@ -363,7 +341,7 @@ def _take_in(
     images: Tensor,
     z: Tensor,
 ) -> None:
-    """Let the patches of a batch stand against the candidates so far of some prototypes, in place.
+    """Let the patches of a batch compete with the candidates so far of some prototypes, in place.
 
     rows (m,) prototypes; similarity, cells (B, m, r); images (B,); z (B, d, H, W).
     """
@@ -445,8 +423,8 @@ def _check_numbers(similarity: Tensor) -> None:
     broken = similarity.isnan().any(dim=1).nonzero()[:, 0].tolist()
     if broken:
         raise UserError(
-            f"projection: the similarities of prototypes {broken[:5]} are not numbers, training diverged; "
-            "lower the learning rates of train.schedule"
+            f"projection: the similarities of prototypes {broken[:5]} are not finite: training "
+            "diverged; lower the learning rates in train.schedule"
         )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from protopyramid.config.schema import DataConfig
 
 Indices = NDArray[np.int64]
-# Streams of random numbers that must not coincide.
+# Independent streams of random numbers.
 NEGATIVES, ORDER, ANNOTATED = 1, 2, 3
 
 
@@ -33,7 +33,7 @@ def epoch_batches(
     """The batches of an epoch.
 
     labels (N,) class numbers, annotated (N,) bool. Batches differ in size by at most one, so that none
-    is tiny. With `data.annotated_share`, annotated images are added to batches that have too few.
+    is tiny. With `data.annotated_share`, annotated images are added to batches with too few of them.
     """
     pool = training_pool(labels, data, seed, epoch)
     order = _order(
@@ -46,7 +46,7 @@ def epoch_batches(
 
 
 def training_pool(labels: Indices, data: DataConfig, seed: int, epoch: int) -> Indices:
-    """Indices of the images that an epoch may draw: all, but of the negatives a random subset."""
+    """Indices of the images that an epoch may draw: all lesions, and a random subset of the negatives."""
     everything = np.arange(len(labels))
     wanted = data.negatives.count
     if not data.negative_class or not wanted:
@@ -62,7 +62,7 @@ def training_pool(labels: Indices, data: DataConfig, seed: int, epoch: int) -> I
 
 
 def _order(labels: Indices, balanced: bool, random: np.random.Generator) -> Indices:
-    """A random order of positions; balanced: as many draws, shared equally among the classes."""
+    """A random order of positions; balanced: as many draws, divided equally among the classes."""
     if not balanced:
         return random.permutation(len(labels))
     present = np.unique(labels)

@@ -1,4 +1,4 @@
-"""The plan: a schedule written out step by step, with its numbers of epochs and learning rates."""
+"""The plan: a schedule written out phase by phase, with its numbers of epochs and learning rates."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from protopyramid.config.schema import (
 
 @dataclass(frozen=True)
 class Phase:
-    """One step of the plan.
+    """One phase of the plan: training, projection or the fit of the head.
 
-    `epochs` is 0 for steps that do not train. `first_epoch` numbers its first epoch over the whole
+    `epochs` is 0 for phases that do not train. `first_epoch` numbers its first epoch over the whole
     run; `before` and `total` count the epochs of its name before it and in all, for the decay.
     """
 
     number: int
-    step: TrainPhaseConfig | ProjectPhaseConfig | FitHeadPhaseConfig
+    config: TrainPhaseConfig | ProjectPhaseConfig | FitHeadPhaseConfig
     epochs: int = 0
     first_epoch: int = 0
     before: int = 0
@@ -33,24 +33,24 @@ class Phase:
     @property
     def name(self) -> str:
         """What logs call it."""
-        return self.step.name if isinstance(self.step, TrainPhaseConfig) else self.step.step
+        return self.config.name if isinstance(self.config, TrainPhaseConfig) else self.config.step
 
 
 def make_plan(settings: TrainConfig) -> list[Phase]:
-    """The stages of a schedule, repeats written out and epochs scaled."""
-    steps = list(unrolled(settings.schedule))
+    """The phases of a schedule, repeats written out and epochs scaled."""
+    configs = list(unrolled(settings.schedule))
     totals: Counter[str] = Counter()
-    for step in steps:
-        if isinstance(step, TrainPhaseConfig):
-            totals[step.name] += scaled(step.epochs, settings.scale)
+    for config in configs:
+        if isinstance(config, TrainPhaseConfig):
+            totals[config.name] += scaled(config.epochs, settings.scale)
     plan, done, first = [], Counter[str](), 0
-    for number, step in enumerate(steps):
-        if not isinstance(step, TrainPhaseConfig):
-            plan.append(Phase(number, step, first_epoch=first))
+    for number, config in enumerate(configs):
+        if not isinstance(config, TrainPhaseConfig):
+            plan.append(Phase(number, config, first_epoch=first))
             continue
-        epochs = scaled(step.epochs, settings.scale)
-        plan.append(Phase(number, step, epochs, first, done[step.name], totals[step.name]))
-        done[step.name] += epochs
+        epochs = scaled(config.epochs, settings.scale)
+        plan.append(Phase(number, config, epochs, first, done[config.name], totals[config.name]))
+        done[config.name] += epochs
         first += epochs
     return plan
 
@@ -64,20 +64,20 @@ def scaled(epochs: float, scale: float) -> int:
     return max(1, round(epochs * scale))
 
 
-def rate_factor(stage: Phase, epoch: float, scale: float) -> float:
-    """What multiplies the learning rates `epoch` epochs into a stage (fractions count).
+def rate_factor(phase: Phase, epoch: float, scale: float) -> float:
+    """What multiplies the learning rates `epoch` epochs into a phase (fractions count).
 
-    The decay goes on over all stages of the same name; the warm-up belongs to each stage.
+    The decay continues over all phases of the same name; each phase has its own warm-up.
     """
-    step = stage.step
-    if not isinstance(step, TrainPhaseConfig):
-        raise ValueError(f"expected a train step, got {step.step}")
-    warmup = step.warmup * scale
+    config = phase.config
+    if not isinstance(config, TrainPhaseConfig):
+        raise ValueError(f"expected a train phase, got {config.step}")
+    warmup = config.warmup * scale
     rise = min(1.0, (epoch + 1e-9) / warmup) if warmup else 1.0
-    gone = stage.before + epoch
-    if step.decay == "step":
-        return rise * step.decay_factor ** math.floor(gone / (step.decay_every * scale) + 1e-9)
-    if step.decay == "cosine":
-        floor = step.decay_factor
-        return rise * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * gone / stage.total)))
+    gone = phase.before + epoch
+    if config.decay == "step":
+        return rise * config.decay_factor ** math.floor(gone / (config.decay_every * scale) + 1e-9)
+    if config.decay == "cosine":
+        floor = config.decay_factor
+        return rise * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * gone / phase.total)))
     return rise

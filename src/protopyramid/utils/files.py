@@ -22,6 +22,16 @@ TEMPORARY = ".partial-"
 CHUNK = 1 << 20
 
 
+class DiskFull(UserError):
+    """A file cannot be written because the disk, or the user's share of it, is full."""
+
+    def __init__(self, target: Path) -> None:
+        super().__init__(
+            f"{target}: the disk is full; free some space, then run the same command again"
+        )
+        self.target = target
+
+
 @contextmanager
 def replacing(target: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that takes the place of `target` when the block ends without an error.
@@ -83,6 +93,15 @@ def append_line(target: Path, line: str) -> None:
         raise disk_error(target, error) from error
 
 
+def make_folder(folder: Path) -> Path:
+    """Create a folder, and those above it, where they are missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(folder, error) from error
+    return folder
+
+
 def reserve(file: BinaryIO, size: int) -> None:
     """Give an empty file its space on the disk at once, so that a full disk shows here and not later."""
     if hasattr(os, "posix_fallocate"):
@@ -100,12 +119,22 @@ def remove_partial(folder: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
+def check_output_folder(folder: Path, empty: bool = False) -> None:
+    """Refuse a path that is a file or, where the folder must be `empty`, a folder that holds anything."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: is a file; give a folder to write to")
+    if empty and folder.is_dir() and any(folder.iterdir()):
+        raise UserError(f"{folder}: is not empty; give another folder")
+
+
 def disk_error(target: Path, error: OSError) -> UserError:
     """The error of a file that cannot be written, in words."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(target)
+    if error.errno == errno.EFBIG:
         return UserError(
-            f"{target}: the disk is full; free some space, then run the same command again "
-            "(train, crossval: with --resume)"
+            f"{target}: is larger than the limit for files here; raise it (ulimit -f), or write to "
+            "another disk"
         )
     return UserError(f"{target}: cannot be written ({error.strerror or error})")
 

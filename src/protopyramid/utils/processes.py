@@ -1,4 +1,4 @@
-"""Work on files in several processes: results as they come, no orphan after a kill."""
+"""Worker processes: results as they are ready, and no orphans after a kill."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ Result = TypeVar("Result")
 def in_processes(
     function: Callable[[Job], Result], jobs: Sequence[Job], workers: int
 ) -> Iterator[Result]:
-    """The results of the jobs as they are done, here or in `workers` processes."""
+    """The results of the jobs as they are ready, computed here or in `workers` processes."""
     workers = min(workers, len(jobs))
     if workers <= 1:
         yield from map(function, jobs)
         return
-    # Spawned, not forked: the progress bar has a thread of its own.
+    # Spawned, not forked: the progress bar runs in a thread.
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker)
     try:
         for future in as_completed([pool.submit(function, job) for job in jobs]):
             yield future.result()
     except BrokenProcessPool:
         raise UserError(
-            "a worker process was killed, perhaps for want of memory; "
-            "run the same command with fewer --workers, it goes on where it was"
+            "a worker process was killed, perhaps because memory ran out; "
+            "run the same command with fewer --workers: it continues where it stopped"
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _start_worker() -> None:
-    """A worker leaves an interrupt to its parent, and ends when the parent was killed."""
+    """A worker leaves interrupts to its parent, and ends when its parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

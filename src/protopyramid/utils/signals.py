@@ -1,20 +1,38 @@
-"""Stopping in good order: a signal is noted, the batch is finished, the state is saved."""
+"""Orderly stops: a signal is noted, the batch is finished, the state is saved."""
 
 from __future__ import annotations
 
 import signal
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(Exception):
-    """Training was stopped by a signal after its state was saved; `code` is the exit code."""
+    """Training was stopped by a signal; `code` is the exit code.
 
-    def __init__(self, number: int) -> None:
+    `saved` tells whether a checkpoint exists. Without one the work so far is lost, and the same
+    command starts from the beginning.
+    """
+
+    def __init__(self, number: int, saved: bool = True) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
         self.code = 128 + number
+        self.saved = saved
+
+    def advice(self, command: str) -> str:
+        """One line on what was stopped, what is saved, and the command that continues.
+
+        >>> Stopped(signal.SIGINT, saved=False).advice("train …")
+        'stopped by SIGINT before the first checkpoint: this training is not saved. Start again with: train …'
+        """
+        if self.saved:
+            return f"{self}; everything is saved. Continue with: {command}"
+        return (
+            f"{self} before the first checkpoint: this training is not saved. "
+            f"Start again with: {command}"
+        )
 
 
 class StopRequest:
@@ -28,16 +46,11 @@ class StopRequest:
         for number in SIGNALS:
             try:
                 self._before[number] = signal.signal(number, self._note)
-            except ValueError:  # not the main thread: signals are not ours to take
+            except ValueError:  # not the main thread, which alone may handle signals
                 break
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}

@@ -15,10 +15,11 @@ import pytest
 from PIL import Image
 
 from protopyramid.cli.main import main
-from protopyramid.data.importers.base import ImportPlan, MaskFile, Options
+from protopyramid.data.annotations import MaskFile
+from protopyramid.data.importers.base import ImportPlan, Options
 from protopyramid.data.importers.cbis_ddsm import find
-from protopyramid.data.importers.writer import Imported, write_dataset
-from protopyramid.data.manifest import read_manifest
+from protopyramid.data.importers.writer import ImportResult, write_dataset
+from protopyramid.data.manifest import SOURCE_COLUMNS, read_manifest
 from protopyramid.errors import UserError
 
 pydicom = pytest.importorskip("pydicom")
@@ -134,7 +135,7 @@ def download(tmp_path: Path) -> Download:
     return Download(tmp_path / "download")
 
 
-def imported(download: Download, **options) -> Imported:
+def imported(download: Download, **options) -> ImportResult:
     settings = Options(**options)
     found = find(download.root, settings)
     folder = download.root.parent / "out"
@@ -164,7 +165,12 @@ def test_film_and_mask_are_found_in_every_layout(
     assert (stored(sample.image) == film()[22:52, 10:40]).all()
     assert (stored(sample.mask) == mask()[22:52, 10:40]).all()
     assert sample.box == (10, 8, 20, 23)
-    assert sample.extra == {
+    origin = {column: sample.extra[column] for column in SOURCE_COLUMNS}
+    source = result.manifest.parent / origin.pop("source_image")
+    assert source.is_file()
+    assert list(origin.values()) == ["10", "22", "40", "52"]
+    told = {key: sample.extra[key] for key in sample.extra if key not in SOURCE_COLUMNS}
+    assert told == {
         "laterality": "LEFT",
         "view": "CC",
         "pathology": "BENIGN",

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protopyramid.cli.main import main
-from protopyramid.data.importers.base import Crop, ImportPlan, Options, Polygons
+from protopyramid.data.annotations import Polygons
+from protopyramid.data.importers.base import Crop, ImportPlan, Options
 from protopyramid.data.importers.coco import find
 from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from protopyramid.cli.main import main
-from protopyramid.data.importers.base import Crop, MaskFile, Options
+from protopyramid.data.annotations import MaskFile
+from protopyramid.data.importers.base import Crop, Options
 from protopyramid.data.importers.folders import find
 from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest

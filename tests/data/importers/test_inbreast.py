@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from protopyramid.cli.main import main
-from protopyramid.data.importers.base import Crop, Options, Polygons
+from protopyramid.data.annotations import Polygons
+from protopyramid.data.importers.base import Crop, Options
 from protopyramid.data.importers.inbreast import find
 from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protopyramid.cli.main import main
-from protopyramid.data.importers.base import Circle, Crop, ImportPlan, Options, Polygons
+from protopyramid.data.annotations import Circle, Polygons
+from protopyramid.data.importers.base import Crop, ImportPlan, Options
 from protopyramid.data.importers.labelme import find
 from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from protopyramid.cli.main import main
-from protopyramid.data.importers.base import Circle, Options
+from protopyramid.data.annotations import Circle
+from protopyramid.data.importers.base import Options
 from protopyramid.data.importers.mini_mias import find
 from protopyramid.data.importers.writer import write_dataset
 from protopyramid.data.manifest import read_manifest

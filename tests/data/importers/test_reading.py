@@ -20,7 +20,7 @@ from protopyramid.data.importers.reading import (
     number,
     printable,
     read_json,
-    read_table,
+    read_rows,
     walk,
 )
 from protopyramid.errors import UserError
@@ -163,7 +163,7 @@ def test_a_table_is_read_whatever_its_delimiter_and_the_case_of_its_header(
 ) -> None:
     text = '\ufefffile name ;OTHER\r\n1 ;"a\r\nb"\r\n\r\n2;c\r\n3;d;e\r\n'.replace(";", delimiter)
     (tmp_path / "t.csv").write_text(text, newline="")
-    rows, skipped = read_table(tmp_path / "t.csv", ["File Name"])
+    rows, skipped = read_rows(tmp_path / "t.csv", ["File Name"])
     assert [(row.line, row["File Name"]) for row in rows] == [(2, "1"), (5, "2")]
     assert [(each.item, each.reason.split(":")[0]) for each in skipped] == [
         ("t.csv row 6", "malformed row")
@@ -172,7 +172,7 @@ def test_a_table_is_read_whatever_its_delimiter_and_the_case_of_its_header(
 
 def test_a_table_that_is_not_utf8_is_read_as_latin_1(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes("a,b\n1,nódulo\n".encode("latin-1"))
-    assert read_table(tmp_path / "t.csv", ["a"])[0][0]["b"] == "nódulo"
+    assert read_rows(tmp_path / "t.csv", ["a"])[0][0]["b"] == "nódulo"
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n", b"x,y\n1,2\n", b"a,b\n1,\0\n", None])
@@ -182,4 +182,4 @@ def test_a_table_that_cannot_be_read_is_the_users_to_mend(
     if content is not None:
         (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(UserError, match=r"t\.csv"):
-        read_table(tmp_path / "t.csv", ["a"])
+        read_rows(tmp_path / "t.csv", ["a"])

@@ -12,35 +12,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
-from protopyramid.data.cropping import (
-    Square,
-    cut,
-    drawn_mask,
-    scaled_mask,
-    square_around,
-    to_16_bits,
-)
+from protopyramid.data.annotations import Circle, MaskFile, Polygons, drawn_mask
+from protopyramid.data.cropping import to_16_bits
 from protopyramid.data.importers.base import (
-    Circle,
     Crop,
     FilmRow,
     ImportPlan,
-    MaskFile,
     Options,
-    Polygons,
     Skipped,
     Tissue,
     split_by_patient,
 )
-from protopyramid.data.importers.writer import Imported, check_folder, render, write_dataset
+from protopyramid.data.importers.writer import ImportResult, check_folder, render, write_dataset
 from protopyramid.data.io.decoding import read_image
-from protopyramid.data.manifest import read_manifest
+from protopyramid.data.manifest import SOURCE_COLUMNS, read_manifest
 from protopyramid.data.negatives.sources import read_films
 from protopyramid.errors import UserError
+
+from ..limits import error_with_file_limit
 
 
 @pytest.fixture
@@ -55,7 +46,9 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def make(source: Path, *crops: Crop, margin: float = 0.5, workers: int = 1, **found) -> Imported:
+def make(
+    source: Path, *crops: Crop, margin: float = 0.5, workers: int = 1, **found
+) -> ImportResult:
     folder, options = source.parent / "out", Options(margin=margin)
     return write_dataset(ImportPlan(crops, **found), source, folder, "folders", options, workers)
 
@@ -74,84 +67,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-# --- geometry -------------------------------------------------------------------------------------
-
-
-def test_a_square_has_the_margin_on_each_side_of_the_longer_side() -> None:
-    assert square_around((40, 50, 60, 60), 0.5, 200, 200) == Square(30, 35, 40)
-    assert square_around((40, 50, 60, 60), 0.0, 200, 200) == Square(40, 45, 20)
-
-
-def test_a_square_is_shifted_to_stay_inside_and_holds_all_of_a_smaller_image() -> None:
-    assert square_around((0, 0, 20, 20), 0.5, 200, 100) == Square(0, 0, 40)
-    assert square_around((80, 180, 100, 200), 0.5, 200, 100) == Square(60, 160, 40)
-    wide = square_around((10, 90, 90, 110), 0.5, 200, 100)
-    assert wide.side == 160
-    assert wide.left <= 0 and wide.left + wide.side >= 100
-    assert wide.top >= 0 and wide.top + wide.side <= 200
-
-
-edges = st.tuples(*[st.floats(0, 60)] * 4).filter(lambda b: b[0] < b[2] and b[1] < b[3])
-
-
-@given(edges, st.floats(0, 2), st.integers(60, 90), st.integers(60, 90))
-def test_a_square_always_holds_its_box(box, margin: float, height: int, width: int) -> None:
-    square = square_around(box, margin, height, width)
-    assert square.left <= box[0] and box[2] <= square.left + square.side
-    assert square.top <= box[1] and box[3] <= square.top + square.side
-    if square.side <= min(height, width):
-        assert square.within(height, width)
-
-
-@given(st.integers(-8, 12), st.integers(-8, 12), st.integers(1, 15))
-def test_a_cut_is_the_image_inside_and_zero_outside(left: int, top: int, side: int) -> None:
-    image = np.arange(1, 71).reshape(10, 7)
-    found = cut(image, Square(left, top, side))
-    for y in range(side):
-        for x in range(side):
-            inside = 0 <= y + top < 10 and 0 <= x + left < 7
-            assert found[y, x] == (image[y + top, x + left] if inside else 0)
-
-
-points = st.lists(st.tuples(st.floats(-3, 13), st.floats(-3, 13)), min_size=3, max_size=6)
-
-
-@given(points)
-def test_a_polygon_covers_the_pixels_whose_centre_is_inside(outline) -> None:
-    mask = drawn_mask(Polygons((tuple(outline),)), 10, 9)
-    for row in range(10):
-        for column in range(9):
-            assert mask[row, column] == centre_inside(outline, column + 0.5, row + 0.5)
-
-
-def centre_inside(outline, x: float, y: float) -> bool:
-    """Crossings of the ray to the left, one edge after the other."""
-    inside = False
-    for (x0, y0), (x1, y1) in zip(outline, [*outline[1:], outline[0]], strict=True):
-        if (y0 <= y) != (y1 <= y):
-            inside ^= x0 + (y - y0) / (y1 - y0) * (x1 - x0) <= x
-    return inside
-
-
-def test_outlines_are_taken_together_and_a_rectangle_is_exact() -> None:
-    first = ((1, 1), (4, 1), (4, 5), (1, 5))
-    second = ((3, 3), (7, 3), (7, 8), (3, 8))
-    mask = drawn_mask(Polygons((first, second)), 10, 10)
-    expected = np.zeros((10, 10), bool)
-    expected[1:5, 1:4] = expected[3:8, 3:7] = True
-    assert (mask == expected).all()
-
-
-@given(st.floats(-4, 14), st.floats(-4, 14), st.floats(0.1, 9))
-def test_a_circle_covers_the_pixels_whose_centre_is_inside(x: float, y: float, r: float) -> None:
-    mask = drawn_mask(Circle((x, y), r), 9, 10)
-    rows, columns = np.mgrid[:9, :10] + 0.5
-    assert (mask == ((columns - x) ** 2 + (rows - y) ** 2 <= r**2)).all()
-
-
-def test_a_mask_of_half_the_size_is_doubled_and_stays_a_mask() -> None:
-    small = np.random.default_rng(0).random((7, 5)) > 0.5
-    assert (scaled_mask(small, 14, 10) == small.repeat(2, 0).repeat(2, 1)).all()
+# --- drawn masks -----------------------------------------------------------------------------------
 
 
 def test_values_of_16_bits_come_back_exactly(tmp_path: Path) -> None:
@@ -187,7 +103,8 @@ def test_a_lesion_becomes_a_crop_a_mask_and_a_row(source: Path) -> None:
     (sample,) = read_manifest(imported.manifest).samples
     assert sample.box == (10, 15, 30, 25)
     assert (sample.label, sample.split, sample.patient_id) == ("spiculated", "test", "P_1")
-    assert sample.extra == {"view": "CC"}
+    region = dict(zip(SOURCE_COLUMNS[1:], ("20", "35", "60", "75"), strict=True))
+    assert sample.extra == {"view": "CC", "source_image": "../source/a.png", **region}
     assert rows(imported.manifest.parent / "skipped.csv") == []
 
 
@@ -293,7 +210,7 @@ def test_what_fails_is_listed_and_does_not_stop_the_rest(source: Path) -> None:
     assert "unreadable image" in found["gone"] and "unreadable image" in found["broken"]
     assert "outside" in found["outside"] and "inverted" in found["inverted"]
     assert "empty" in found["unmasked"] and "empty" in found["sliver"]
-    assert "another shape" in found["shape"] and "unreadable mask" in found["bad mask"]
+    assert "another aspect ratio" in found["shape"] and "unreadable mask" in found["bad mask"]
     assert [sample.name for sample in read_manifest(imported.manifest).samples] == [
         "images/good.png"
     ]
@@ -511,6 +428,43 @@ def test_workers_end_when_their_parent_was_killed(source: Path) -> None:
     assert tree(folder) == tree(other)
 
 
+@pytest.mark.parametrize("limit", [40, 400, 1000])
+def test_where_a_file_cannot_grow_it_is_named_and_the_import_can_be_resumed(
+    source: Path, limit: int
+) -> None:
+    make(source, *lesions(source))
+    expected = tree(source.parent / "out")
+    folder = source.parent / "limited"
+    plan = ImportPlan(lesions(source))
+    message = error_with_file_limit(
+        limit, lambda: write_dataset(plan, source, folder, "folders", Options())
+    )
+    assert str(folder) in message and "is larger than the limit" in message
+    for path in folder.rglob("*.png"):
+        Image.open(path).load()
+    assert not list(folder.rglob(".partial*"))
+    write_dataset(plan, source, folder, "folders", Options())
+    assert tree(folder) == expected
+
+
+def test_a_journal_that_names_other_files_neither_removes_nor_trusts_them(source: Path) -> None:
+    make(source, *lesions(source))
+    folder = source.parent / "out"
+    expected = tree(folder)
+    outside = source.parent / "precious.png"
+    outside.write_bytes(b"mine")
+    journal = folder / "import.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    stale = {**lines[0], "key": "0" * 32}
+    lines[0]["crops"][0]["name"] = "../../precious"
+    with journal.open("w") as file:
+        for line in (*lines, stale):
+            file.write(json.dumps(line) + "\n")
+    make(source, *lesions(source))
+    assert outside.read_bytes() == b"mine"
+    assert tree(folder) == expected
+
+
 # --- the table of films ---------------------------------------------------------------------------
 
 
@@ -534,7 +488,7 @@ def test_films_are_named_from_the_folder_with_their_lesions(source: Path) -> Non
     assert (second.path.resolve(), second.boxes) == (source / "b.png", ())
     assert rows(folder / "skipped.csv")[-1]["item"] == "c.png"
     text = render(imported)
-    assert "films.csv names 2 full films" in text
+    assert "films.csv lists 2 full films" in text
     assert "     1  film left out of films.csv" in text
     make(source, *lesions(source))  # now without films
     assert not (folder / "films.csv").exists()

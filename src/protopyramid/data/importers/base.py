@@ -14,36 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from protopyramid.data.manifest import Box, Sample, patient_parts
+from protopyramid.data.annotations import Annotation
+from protopyramid.data.geometry import Box
+from protopyramid.data.manifest import Sample, patient_parts
 
 NEGATIVE = "negative"  # the label of crops without a lesion: they get no mask and no lesion box
-
-Point = tuple[float, float]  # x, y in pixels of the full image, from its upper left corner
-
-
-@dataclass(frozen=True)
-class Circle:
-    """A disc, given by its centre and radius in pixels of the full image."""
-
-    centre: Point
-    radius: float
-
-
-@dataclass(frozen=True)
-class Polygons:
-    """The inside of closed outlines, together."""
-
-    outlines: tuple[tuple[Point, ...], ...]
-
-
-@dataclass(frozen=True)
-class MaskFile:
-    """The non-zero pixels of a file with the full image's extent, whatever its size."""
-
-    path: Path
-
-
-Annotation = Circle | Polygons | MaskFile
 
 
 @dataclass(frozen=True)

@@ -26,19 +26,21 @@ from pathlib import Path
 import numpy as np
 
 from protopyramid.config.schema import DicomConfig
-from protopyramid.data.cropping import NoCrop, extent, scaled_mask
-from protopyramid.data.importers.base import Crop, ImportPlan, MaskFile, Options, Skipped
+from protopyramid.data.annotations import MaskFile
+from protopyramid.data.geometry import NoCrop, extent
+from protopyramid.data.importers.base import Crop, ImportPlan, Options, Skipped
 from protopyramid.data.importers.full_films import TABLE, Films
 from protopyramid.data.importers.reading import (
     Names,
     Row,
     Unusable,
-    read_table,
+    read_rows,
     relative,
     walk,
 )
 from protopyramid.data.io.decoding import DICOM_SUFFIXES, read_dicom_size, read_image, read_marks
 from protopyramid.data.manifest import Box
+from protopyramid.data.masks import MaskSizeError, resized_mask
 from protopyramid.errors import UserError
 
 PATIENT, SIDE, VIEW, NUMBER = "patient_id", "left or right breast", "image view", "abnormality id"
@@ -117,7 +119,7 @@ def find(source: Path, options: Options) -> ImportPlan:
     skipped = list(hidden)
     seen: set[str] = set()
     for table in tables:
-        rows, malformed = read_table(table, REQUIRED)
+        rows, malformed = read_rows(table, REQUIRED)
         skipped += malformed
         known.lost += len(malformed)
         for row in rows:
@@ -325,7 +327,7 @@ def _add_calcifications(tables: Sequence[Path], known: _Known) -> list[str]:
     for table in tables:
         note = f"{table.name}: a table of calcifications, which have no margins; not imported"
         try:
-            rows, malformed = read_table(table, PLACES)
+            rows, malformed = read_rows(table, PLACES)
         except UserError as error:
             problem = str(error).removeprefix(f"{table}: ")
             notes.append(f"{note}, and {TABLE} lacks them: {problem}")
@@ -383,8 +385,8 @@ def _add_view(
 def _scaled_box(mask: Path, size: Size) -> Box:
     """The box of a mask of another size than its film, in pixels of the film."""
     try:
-        return extent(scaled_mask(read_marks(mask), *size))
-    except (NoCrop, UserError) as error:
+        return extent(resized_mask(read_marks(mask), size))
+    except (NoCrop, MaskSizeError, UserError) as error:
         raise Unusable(str(error).removeprefix(f"{mask}: ")) from None
 
 

@@ -18,15 +18,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from protopyramid.data.importers.base import Crop, ImportPlan, Options, Polygons
+from protopyramid.data.annotations import Outline, Polygons, outline_bounds
+from protopyramid.data.importers.base import Crop, ImportPlan, Options
 from protopyramid.data.importers.json_files import Content, Format, Gathered, find_in_json
 from protopyramid.data.importers.outlines import (
     LONGEST_SIDE,
-    Outline,
     Size,
     as_box,
     as_outline,
-    bounds_of,
     check_within,
     mask_outlines,
 )
@@ -206,7 +205,7 @@ def _polygons(shape: list[Any], size: Size | None, problems: list[str]) -> tuple
         except Unusable as error:
             problems.append(str(error))
     if outlines:
-        check_within(bounds_of(outlines), size)
+        check_within(outline_bounds(outlines), size)
     return tuple(outlines)
 
 

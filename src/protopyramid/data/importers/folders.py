@@ -20,7 +20,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from protopyramid.data.importers.base import Crop, ImportPlan, MaskFile, Options, Skipped
+from protopyramid.data.annotations import MaskFile
+from protopyramid.data.importers.base import Crop, ImportPlan, Options, Skipped
 from protopyramid.data.importers.own_labels import finish
 from protopyramid.data.importers.reading import Names, relative, walk
 from protopyramid.data.importers.splits import SPLIT_WORDS

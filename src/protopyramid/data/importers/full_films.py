@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from protopyramid.data.importers.base import Annotation, Circle, FilmRow, MaskFile, Skipped
+from protopyramid.data.importers.base import FilmRow, Skipped
 from protopyramid.data.importers.reading import relative
 from protopyramid.data.manifest import BOX_COLUMNS, Box
+from protopyramid.utils.tables import csv_text
 
 TABLE = "films.csv"
 COLUMNS = ("image", "patient_id", "split", "mask", *BOX_COLUMNS)
@@ -88,31 +89,20 @@ def _is_place(box: Box) -> bool:
     return all(map(math.isfinite, box)) and box[2] > max(box[0], 0) and box[3] > max(box[1], 0)
 
 
-def bounds(shape: Annotation) -> Box | None:
-    """The box around a shape; none of a mask file, whose pixels are not looked at."""
-    if isinstance(shape, MaskFile):
-        return None
-    if isinstance(shape, Circle):
-        (x, y), radius = shape.centre, shape.radius
-        return x - radius, y - radius, x + radius, y + radius
-    points = [point for outline in shape.outlines for point in outline]
-    across, down = [x for x, _ in points], [y for _, y in points]
-    return min(across), min(down), max(across), max(down)
+def table_text(films: Sequence[FilmRow], folder: Path) -> str:
+    """The table as CSV, with paths relative to its folder."""
+    return csv_text(COLUMNS, [_fields(row, folder) for row in films])
 
 
-def lines(films: Sequence[FilmRow], folder: Path) -> list[Sequence[str]]:
-    """The table in fields, with paths relative to its folder."""
-    return [COLUMNS, *(_line(row, folder) for row in films)]
-
-
-def _line(row: FilmRow, folder: Path) -> list[str]:
+def _fields(row: FilmRow, folder: Path) -> list[str]:
     edges = (
         [""] * 4 if row.box is None else [f"{edge:.3f}".rstrip("0").rstrip(".") for edge in row.box]
     )
-    mask = "" if row.mask is None else _name(row.mask, folder)
-    return [_name(row.image, folder), row.patient_id, row.split, mask, *edges]
+    mask = "" if row.mask is None else path_from(folder, row.mask)
+    return [path_from(folder, row.image), row.patient_id, row.split, mask, *edges]
 
 
-def _name(path: Path, folder: Path) -> str:
+def path_from(folder: Path, path: Path) -> str:
+    """A path as it is written into a table in a folder."""
     # ".." leads up from where a link leads to, not from the link.
     return Path(os.path.relpath(os.path.abspath(path), folder.resolve())).as_posix()

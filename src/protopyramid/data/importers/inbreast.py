@@ -24,12 +24,11 @@ from pathlib import Path
 from typing import Any
 from xml.parsers.expat import ExpatError
 
-from protopyramid.data.importers.base import Crop, ImportPlan, Options, Polygons, Skipped
+from protopyramid.data.annotations import Outline, Polygons, outline_bounds
+from protopyramid.data.importers.base import Crop, ImportPlan, Options, Skipped
 from protopyramid.data.importers.full_films import Films
 from protopyramid.data.importers.outlines import (
-    Outline,
     as_outline,
-    bounds_of,
     coordinate,
     overlap,
 )
@@ -38,7 +37,7 @@ from protopyramid.data.importers.reading import (
     Unusable,
     printable,
     read_bytes,
-    read_table,
+    read_rows,
     relative,
     walk,
 )
@@ -91,7 +90,7 @@ class Region:
         points = [(coordinate(x), coordinate(y)) for x, y in self._pairs()]
         if not points:
             raise Unusable("no outline: it has no points")
-        return bounds_of([tuple(points)])
+        return outline_bounds([tuple(points)])
 
     def _pairs(self) -> list[tuple[str, str]]:
         return [_coordinates(POINT.fullmatch(str(point))) for point in self.points]
@@ -188,7 +187,7 @@ def _table(
     path = root / TABLE
     if not path.is_file():
         return {}, [f"no {TABLE}: BI-RADS and density are not carried over"]
-    rows, malformed = read_table(path, COLUMNS)
+    rows, malformed = read_rows(path, COLUMNS)
     skipped += malformed
     known = {film.number for film in films}
     found: dict[str, Row] = {}

@@ -14,18 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protopyramid.data.importers.base import (
-    Annotation,
-    Circle,
-    Crop,
-    ImportPlan,
-    Options,
-    Point,
-    Polygons,
-)
+from protopyramid.data.annotations import Annotation, Circle, Outline, Polygons
+from protopyramid.data.geometry import Point
+from protopyramid.data.importers.base import Crop, ImportPlan, Options
 from protopyramid.data.importers.json_files import Content, Format, Gathered, find_in_json
 from protopyramid.data.importers.outlines import (
-    Outline,
     Size,
     as_box,
     as_outline,

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from protopyramid.data.importers.base import Point
+from protopyramid.data.annotations import Outline, outline_bounds
+from protopyramid.data.geometry import Point
 from protopyramid.data.importers.reading import Unusable, number
 from protopyramid.data.manifest import Box
 
-Outline = tuple[Point, ...]
 Size = tuple[float, float]  # width, height
 
 LONGEST_SIDE = 2**16  # pixels; larger images are no images
@@ -37,7 +37,7 @@ def as_outline(pairs: Iterable[Sequence[object]], size: Size | None) -> Outline:
         raise Unusable(f"no outline: {len(points)} points, of {MOST_POINTS} that are read")
     if len(set(points)) < 3:
         raise Unusable(f"no outline: {len(set(points))} different point(s), three are needed")
-    bounds = bounds_of([points])
+    bounds = outline_bounds([points])
     if bounds[0] == bounds[2] or bounds[1] == bounds[3]:
         raise Unusable("no outline: all points are on one line")
     check_within(bounds, size)
@@ -61,20 +61,13 @@ def check_within(box: Box, size: Size | None) -> None:
         raise Unusable(f"outside of its image{extent}")
 
 
-def bounds_of(outlines: Iterable[Outline]) -> Box:
-    """The smallest box around outlines."""
-    points = [point for outline in outlines for point in outline]
-    across, down = [point[0] for point in points], [point[1] for point in points]
-    return min(across), min(down), max(across), max(down)
-
-
 def overlap(first: Outline, second: Outline) -> bool:
     """Whether the insides of two outlines share a part: an edge crosses, or one holds the other.
 
     Of outlines with more points than are drawn by hand, every second one (third, ...) is taken.
     """
     first, second = (outline[:: len(outline) // ENOUGH_POINTS + 1] for outline in (first, second))
-    (left, top, right, bottom), other = bounds_of([first]), bounds_of([second])
+    (left, top, right, bottom), other = outline_bounds([first]), outline_bounds([second])
     if left >= other[2] or top >= other[3] or right <= other[0] or bottom <= other[1]:
         return False
     return (

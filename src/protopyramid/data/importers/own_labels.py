@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from protopyramid.data.annotations import bounds
 from protopyramid.data.importers.base import Crop, ImportPlan, Options, Skipped
-from protopyramid.data.importers.full_films import Films, bounds
+from protopyramid.data.importers.full_films import Films
 from protopyramid.data.importers.reading import printable, relative
 from protopyramid.data.importers.splits import has_patient, image_as_patient, with_splits
 

@@ -5,8 +5,6 @@ An item that cannot be used raises Unusable, whose text is the reason that the u
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
@@ -17,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from protopyramid.data.importers.base import Skipped
-from protopyramid.data.io.decoding import is_dicom, read_dicom_size
+from protopyramid.data.io.decoding import read_size
+from protopyramid.data.tables import read_table
 from protopyramid.errors import UserError
 
 LARGEST_TEXT = 2**30  # bytes; the largest COCO annotation file in common use has half of that
@@ -147,27 +144,13 @@ def is_file(path: Path) -> bool:
 
 def check_size(path: Path, size: tuple[float, float] | None) -> None:
     """Refuse an image whose header tells another (width, height) than its annotation does."""
-    real = None if size is None else _header_size(path)
+    known = None if size is None else read_size(path)
+    real = None if known is None else known[::-1]
     if size is not None and real is not None and real != size:
         raise Unusable(
             f"image of another size than annotated: {real[0]} x {real[1]} pixels, "
             f"not {size[0]:g} x {size[1]:g}"
         )
-
-
-def _header_size(path: Path) -> tuple[int, int] | None:
-    """Width and height by an image's header; None if it is broken, of which the writer tells."""
-    if is_dicom(path):
-        try:
-            size = read_dicom_size(path)
-        except UserError:
-            return None
-        return None if size is None else (size[1], size[0])
-    try:
-        with Image.open(path) as image:
-            return image.size
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return None
 
 
 def number(value: object) -> float:
@@ -205,56 +188,26 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_table(path: Path, required: Sequence[str]) -> tuple[list[Row], list[Skipped]]:
+def read_rows(path: Path, required: Sequence[str]) -> tuple[list[Row], list[Skipped]]:
     """The rows of a CSV file, separated by commas or semicolons, and those that are malformed.
 
     Column names are compared without case and outer spaces, and are those of `required` where they
-    are the same. A table that cannot be read at all is the user's to mend.
+    match. A table that cannot be read at all is the user's to mend.
     """
-    text = _table_text(path)
-    header = text.partition("\n")[0]
-    reader = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=";" if header.count(";") > header.count(",") else ",",
-    )
-    columns: list[str] = []
+    header, *records = read_table(path, lenient=True)
+    columns = _columns(path, header.fields, required)
     rows: list[Row] = []
     skipped: list[Skipped] = []
-    line = 1
-    try:
-        for fields in reader:
-            start, line = line, reader.line_num + 1
-            if not any(value.strip() for value in fields):
-                continue
-            if not columns:
-                columns = _columns(path, fields, required)
-            elif len(fields) != len(columns):
-                reason = f"malformed row: {len(fields)} fields, but {len(columns)} in the header"
-                skipped.append(Skipped(f"{path.name} row {start}", reason))
-            else:
-                values = (value.strip() for value in fields)
-                rows.append(Row(start, dict(zip(columns, values, strict=True))))
-    except csv.Error as error:
-        raise UserError(f"{path}: row {line} is not CSV ({error}); is the file whole?") from None
-    if not rows and not skipped:
-        raise UserError(f"{path}: has no rows; is the file whole?")
+    for line, fields in records:
+        if len(fields) == len(columns):
+            values = (value.strip() for value in fields)
+            rows.append(Row(line, dict(zip(columns, values, strict=True))))
+        else:
+            reason = f"malformed row: {len(fields)} fields, but {len(columns)} in the header"
+            skipped.append(Skipped(f"{path.name} row {line}", reason))
+    if not records:
+        raise UserError(f"{path}: has no rows; is the file complete?")
     return rows, skipped
-
-
-def _table_text(path: Path) -> str:
-    try:
-        content = read_bytes(path)
-    except Unusable as error:
-        raise UserError(
-            f"{path}: {error}; give the folder of the download, with this table"
-        ) from None
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = content.decode("latin-1")
-    if "\0" in text:
-        raise UserError(f"{path}: has NUL bytes, so it is no CSV table; is the file whole?")
-    return text
 
 
 def _columns(path: Path, fields: Sequence[str], required: Sequence[str]) -> list[str]:

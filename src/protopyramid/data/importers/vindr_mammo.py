@@ -28,7 +28,7 @@ from protopyramid.data.importers.reading import (
     is_file,
     number,
     printable,
-    read_table,
+    read_rows,
     relative,
     walk,
 )
@@ -62,7 +62,7 @@ def find(source: Path, options: Options) -> ImportPlan:
             raise UserError(
                 f"{source}: no {place} in it; give the folder of the VinDr-Mammo release"
             )
-    rows, skipped = read_table(source / TABLE, COLUMNS)
+    rows, skipped = read_rows(source / TABLE, COLUMNS)
     notes = [NO_MARGINS]
     if skipped:
         notes.append(f"{len(skipped)} row(s) cannot be read: {FILMS} may lack their findings")

@@ -1,78 +1,128 @@
-"""From what a finder found to a dataset: crops, masks, manifest.
+"""From an import plan to a dataset: crops, masks, manifest.
 
-    images/NAME.png (16-bit grey)  masks/NAME.png (0 and 255)  manifest.csv  skipped.csv
+    images/NAME.png (16-bit grey)  masks/NAME.png (0 and 255)  skipped.csv
+    manifest.csv (with the film that each crop comes from and its region there)
     films.csv (the full films with all of their lesions, for `data negatives`)
-    import.json (the options)  import.jsonl (what was made of each image, to go on after a stop)
+    import.json (the options)  import.jsonl (the journal: what was made of each image, to resume)
 
 A crop is the square around the lesion box with the margin on each side. It is shifted to stay
 inside the image; where it is larger than the image, it is black beyond the edge. An image is read
-once for all of its crops. Every write is atomic, so that an import that is stopped at any moment
-goes on when it is called again, to the same bytes.
+once for all of its crops. Every write is atomic, so that an import that was stopped at any moment
+continues when it is called again, to the same bytes.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from protopyramid.data.annotations import MaskFile, drawn_mask
 from protopyramid.data.cropping import (
     Array,
-    Mask,
-    NoCrop,
-    Square,
-    clipped,
-    cut,
-    drawn_mask,
-    extent,
     is_coloured,
-    scaled_mask,
-    square_around,
     to_16_bits,
     to_grey,
+)
+from protopyramid.data.geometry import (
+    Box,
+    Mask,
+    NoCrop,
+    Region,
+    clipped,
+    cut,
+    extent,
+    square_around,
 )
 from protopyramid.data.importers.base import (
     NEGATIVE,
     Crop,
     ImportPlan,
-    MaskFile,
     Options,
     Skipped,
     Tissue,
 )
 from protopyramid.data.importers.full_films import TABLE as FILMS
-from protopyramid.data.importers.full_films import lines as film_lines
+from protopyramid.data.importers.full_films import path_from
+from protopyramid.data.importers.full_films import table_text as films_text
 from protopyramid.data.io.decoding import read_image, read_marks
 from protopyramid.data.io.encoding import png_bytes
-from protopyramid.data.manifest import BOX_COLUMNS, KNOWN, SPLITS, Box
-from protopyramid.data.negatives.patches import sample_squares
+from protopyramid.data.manifest import BOX_COLUMNS, KNOWN, SOURCE_COLUMNS, SPLITS
+from protopyramid.data.masks import MaskSizeError, resized_mask
+from protopyramid.data.negatives.patches import sample_patches
 from protopyramid.errors import UserError
-from protopyramid.utils.files import TEMPORARY, remove_partial, write_bytes
+from protopyramid.utils.files import (
+    TEMPORARY,
+    make_folder,
+    remove_partial,
+    write_bytes,
+    write_json,
+    write_text,
+)
+from protopyramid.utils.journal import FileName, Journal, is_file_name
 from protopyramid.utils.processes import in_processes
+from protopyramid.utils.tables import csv_text
 
 VERSION = 1  # of the crops: another one is another result
 SETTINGS, JOURNAL = "import.json", "import.jsonl"
 MANIFEST, SKIPPED = "manifest.csv", "skipped.csv"
-COLUMNS = ("image", "label", "split", "mask", "patient_id", *BOX_COLUMNS)
+COLUMNS = ("image", "label", "split", "mask", "patient_id", *BOX_COLUMNS, *SOURCE_COLUMNS)
 PATIENTS_SHOWN = 5
-TISSUE_SHARES = (1.0, 0.75, 0.5, 0.25)  # sizes that a square of tissue is tried with
+TISSUE_SHARES = (
+    1.0,
+    0.75,
+    0.5,
+    0.25,
+)  # of the wanted side: sizes that a tissue patch is tried with
 
 Progress = Callable[[int, int], None]
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Imported:
+class CropRecord:
+    """A crop that was written, with its lesion box in pixels of the crop.
+
+    mask: whether it has one. padded: black beyond the edge of its image. scaled: the mask was resized
+    to the image. smaller: a tissue patch smaller than wanted. region: the crop's place in its image.
+    """
+
+    name: FileName
+    mask: bool
+    box: Box | None = None
+    padded: bool = False
+    scaled: bool = False
+    smaller: bool = False
+    region: Box | None = None
+
+
+@dataclass(frozen=True)
+class SkippedCrop:
+    """A crop that could not be made, and why."""
+
+    name: FileName
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageRecord:
+    """What was made of one image: a line of the journal."""
+
+    key: str
+    crops: tuple[CropRecord | SkippedCrop, ...]
+    warnings: tuple[str, ...]
+    coloured: bool
+
+
+@dataclass(frozen=True)
+class ImportResult:
     """The new dataset: its manifest, crops and images, and what was left out."""
 
     manifest: Path
@@ -92,26 +142,26 @@ def reasons(skipped: Sequence[Skipped]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
 
-def render(imported: Imported) -> str:
+def render(result: ImportResult) -> str:
     """The new dataset in words and a table."""
-    splits = [name for name in SPLITS if any(each[name] for each in imported.counts.values())]
-    total = sum(sum(each.values()) for each in imported.counts.values())
-    width = max(len(label) for label in imported.counts) + 2
-    lines = [f"{total} crops from {imported.images} images"]
+    splits = [name for name in SPLITS if any(each[name] for each in result.counts.values())]
+    total = sum(sum(each.values()) for each in result.counts.values())
+    width = max(len(label) for label in result.counts) + 2
+    lines = [f"{total} crops from {result.images} images"]
     lines.append("".ljust(width) + "".join(name.rjust(12) for name in splits))
-    for label, counts in imported.counts.items():
+    for label, counts in result.counts.items():
         lines.append(label.ljust(width) + "".join(str(counts[name]).rjust(12) for name in splits))
-    if imported.skipped:
-        lines.append(f"{len(imported.skipped)} items skipped, listed in {SKIPPED}")
-        lines += [f"{count:6d}  {reason}" for reason, count in reasons(imported.skipped).items()]
-    if imported.films:
-        lines.append(f"{FILMS} names {imported.films} full films, for data negatives")
-    lines += [f"note: {note}" for note in imported.notes]
+    if result.skipped:
+        lines.append(f"{len(result.skipped)} items skipped, listed in {SKIPPED}")
+        lines += [f"{count:6d}  {reason}" for reason, count in reasons(result.skipped).items()]
+    if result.films:
+        lines.append(f"{FILMS} lists {result.films} full films, for data negatives")
+    lines += [f"note: {note}" for note in result.notes]
     return "\n".join(lines)
 
 
 def check_folder(source: Path, folder: Path, name: str, options: Options) -> None:
-    """Refuse a folder that holds something else than this import, whole or in part."""
+    """Refuse a folder that holds anything but this import, complete or not."""
     if not source.is_dir():
         raise UserError(f"{source}: no such folder; give the folder of the download")
     if folder.exists() and not folder.is_dir():
@@ -129,7 +179,7 @@ def check_folder(source: Path, folder: Path, name: str, options: Options) -> Non
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        raise UserError(f"{path}: is not the file of an import; give another folder") from None
+        raise UserError(f"{path}: was not written by an import; give another folder") from None
     if before != settings:
         raise UserError(f"{folder}: {_difference(before, settings)}; give another folder")
 
@@ -139,7 +189,7 @@ def _settings(name: str, options: Options) -> dict[str, Any]:
 
 
 def _difference(before: Any, now: Mapping[str, Any]) -> str:
-    """The first thing that an earlier import did otherwise."""
+    """The first option that differed in an earlier import."""
     flat = [
         {**each, **each.get("options", {})} if isinstance(each, dict) else {}
         for each in (before, now)
@@ -151,52 +201,52 @@ def _difference(before: Any, now: Mapping[str, Any]) -> str:
 
 
 def write_dataset(
-    found: ImportPlan,
+    plan: ImportPlan,
     source: Path,
     folder: Path,
     name: str,
     options: Options,
     workers: int = 1,
     progress: Progress | None = None,
-) -> Imported:
-    """Make the crops that were found and are not there yet, then the manifest.
+) -> ImportResult:
+    """Make the crops of the plan that are not there yet, then the manifest.
 
     `name` is that of the format. `progress(done, total)` counts images. The number of workers does
     not change a byte.
     """
     check_folder(source, folder, name, options)
-    _check_names(found.crops)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_bytes(
-        folder / SETTINGS, _json(_settings(name, options))
-    )  # first: it makes the folder ours
+    _check_names(plan.crops)
+    write_json(folder / SETTINGS, _settings(name, options))  # first: it makes the folder ours
     for part in ("images", "masks"):
-        (folder / part).mkdir(exist_ok=True)
-    jobs = _jobs(found.crops, source, folder, options.margin)
-    records = _made_before(folder, jobs)
+        make_folder(folder / part)
+    jobs = _jobs(plan.crops, source, folder, options.margin)
+    journal = Journal(folder / JOURNAL, ImageRecord)
+    records = _resume(journal, jobs)
     pending = [job for job in jobs if job.key not in records]
     if pending:
-        for table in (MANIFEST, FILMS):  # they may not fit the download meanwhile
+        for table in (MANIFEST, FILMS):  # they may no longer fit the download
             (folder / table).unlink(missing_ok=True)
-    _run(pending, workers, records, folder / JOURNAL, progress, len(jobs))
-    return _finish(found, source, folder, [records[job.key] for job in jobs])
+    _run(pending, workers, records, journal, progress, len(jobs))
+    in_order = [records[job.key] for job in jobs]
+    journal.replace(in_order)
+    return _finish(plan, source, folder, in_order)
 
 
 def _check_names(crops: Sequence[Crop]) -> None:
     names: dict[str, Crop] = {}
     for crop in crops:
-        if not crop.name or crop.name.startswith(".") or any(each in crop.name for each in "/\\\0"):
-            raise UserError(f"{crop.image}: {crop.name!r} cannot be the name of a file; rename it")
+        if not is_file_name(crop.name):
+            raise UserError(f"{crop.image}: {crop.name!r} cannot be a file name; rename it")
         other = names.setdefault(crop.name.casefold(), crop)  # some file systems ignore case
         if other is not crop:
             raise UserError(
-                f"{crop.image}: its crop would be called {crop.name!r}, as one of {other.image}; "
+                f"{crop.image}: its crop would be called {crop.name!r}, like a crop of {other.image}; "
                 "rename one of them"
             )
-        clash = [column for column in crop.extra if column in KNOWN]
+        clash = [column for column in crop.extra if column in (*KNOWN, *SOURCE_COLUMNS)]
         if clash:
             raise UserError(
-                f"{crop.image}: column {clash[0]!r} has a meaning of its own; rename it"
+                f"{crop.image}: column {clash[0]!r} is one of the manifest's own; rename it"
             )
 
 
@@ -245,38 +295,27 @@ def _stamp(path: Path, source: Path) -> list[Any]:
     return [name, status.st_size, status.st_mtime_ns]
 
 
-def _made_before(folder: Path, jobs: Sequence[_Job]) -> dict[str, Record]:
-    """The records of the jobs that an earlier call did; files of others are removed."""
-    keys = {job.key for job in jobs}
-    records: dict[str, Record] = {}
-    for record in _read_journal(folder / JOURNAL):
-        if record["key"] in keys and _complete(folder, record):
-            records[record["key"]] = record
-        else:
-            for entry in record["crops"]:
-                for part in ("images", "masks"):
-                    (folder / part / f"{entry['name']}.png").unlink(missing_ok=True)
-    write_bytes(folder / JOURNAL, b"".join(_line(record) for record in records.values()))
-    return records
+def _resume(journal: Journal[ImageRecord], jobs: Sequence[_Job]) -> dict[str, ImageRecord]:
+    """The records of jobs that an earlier call finished, by key; files of other records are removed."""
+    folder = journal.path.parent
+    names = {job.key: {crop.name for crop in job.crops} for job in jobs}
+    before = journal.read()
+    fitting = [each for each in before if {crop.name for crop in each.crops} == names.get(each.key)]
+    kept = {record.key: record for record in fitting if _complete(folder, record)}
+    written = {crop.name for record in kept.values() for crop in record.crops}
+    for name in {crop.name for record in before for crop in record.crops} - written:
+        for part in ("images", "masks"):
+            (folder / part / f"{name}.png").unlink(missing_ok=True)
+    journal.replace(kept.values())
+    return kept
 
 
-def _read_journal(path: Path) -> list[Record]:
-    """The whole lines of the journal; a last line that was cut short is nothing."""
-    if not path.is_file():
-        return []
-    records = []
-    for line in path.read_bytes().splitlines():
-        with suppress(ValueError):
-            records.append(json.loads(line))
-    return records
-
-
-def _complete(folder: Path, record: Record) -> bool:
+def _complete(folder: Path, record: ImageRecord) -> bool:
     """Whether all crops of an image are there. What failed is tried again: it may have been mended."""
-    for entry in record["crops"]:
-        if "skipped" in entry or not (folder / "images" / f"{entry['name']}.png").is_file():
+    for crop in record.crops:
+        if isinstance(crop, SkippedCrop) or not (folder / "images" / f"{crop.name}.png").is_file():
             return False
-        if entry["mask"] and not (folder / "masks" / f"{entry['name']}.png").is_file():
+        if crop.mask and not (folder / "masks" / f"{crop.name}.png").is_file():
             return False
     return True
 
@@ -284,71 +323,69 @@ def _complete(folder: Path, record: Record) -> bool:
 def _run(
     jobs: Sequence[_Job],
     workers: int,
-    records: dict[str, Record],
-    journal: Path,
+    records: dict[str, ImageRecord],
+    journal: Journal[ImageRecord],
     progress: Progress | None,
     total: int,
 ) -> None:
-    """Do the jobs and note each in the journal and the records as soon as its files are there."""
+    """Do the jobs; each is in the journal and the records as soon as its files are there."""
     if progress is not None and total:
         progress(total - len(jobs), total)
-    with journal.open("ab") as file:
-        for record in in_processes(_crop_image, jobs, workers):
-            file.write(_line(record))
-            file.flush()
-            records[record["key"]] = record
-            if progress is not None:
-                progress(len(records), total)
+    for record in in_processes(_crop_image, jobs, workers):
+        journal.append(record)
+        records[record.key] = record
+        if progress is not None:
+            progress(len(records), total)
 
 
 # --- one image ------------------------------------------------------------------------------------
 
 
-def _crop_image(job: _Job) -> Record:
-    """Write the crops of one image and say what became of each."""
+def _crop_image(job: _Job) -> ImageRecord:
+    """Write the crops of one image and record what became of each."""
     coloured = False
+    crops: list[CropRecord | SkippedCrop]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             whole = read_image(job.image)
         except UserError as error:
             reason = f"unreadable image: {_without(error, job.image)}"
-            entries = [{"name": crop.name, "skipped": reason} for crop in job.crops]
+            crops = [SkippedCrop(crop.name, reason) for crop in job.crops]
         else:
             coloured, image = is_coloured(whole), to_grey(whole)
-            entries = [_crop_lesion(job, crop, image) for crop in job.crops]
+            crops = [_write_crop(job, crop, image) for crop in job.crops]
     # Only our own warnings, which begin with the path: others may quote what a header holds.
     texts = [str(each.message) for each in caught]
-    said = [_without(text, job.image) for text in texts if text.startswith(f"{job.image}: ")]
-    return {"key": job.key, "crops": entries, "said": said, "coloured": coloured}
+    ours = [_without(text, job.image) for text in texts if text.startswith(f"{job.image}: ")]
+    return ImageRecord(job.key, tuple(crops), tuple(ours), coloured)
 
 
 def _without(message: object, path: Path) -> str:
     return str(message).removeprefix(f"{path}: ")
 
 
-def _crop_lesion(job: _Job, crop: Crop, image: Array) -> Record:
+def _write_crop(job: _Job, crop: Crop, image: Array) -> CropRecord | SkippedCrop:
     try:
-        made = _make(crop, image, job.margin)
+        cropped = _cropped(crop, image, job.margin)
     except NoCrop as error:
-        return {"name": crop.name, "skipped": str(error)}
-    write_bytes(job.folder / "images" / f"{crop.name}.png", png_bytes(to_16_bits(made.image)))
-    if made.mask is not None:
-        mask = made.mask.astype(np.uint8) * np.uint8(255)
+        return SkippedCrop(crop.name, str(error))
+    write_bytes(job.folder / "images" / f"{crop.name}.png", png_bytes(to_16_bits(cropped.image)))
+    if cropped.mask is not None:
+        mask = cropped.mask.astype(np.uint8) * np.uint8(255)
         write_bytes(job.folder / "masks" / f"{crop.name}.png", png_bytes(mask))
-    return {
-        "name": crop.name,
-        "mask": made.mask is not None,
-        "box": made.box,
-        "padded": made.padded,
-        "scaled": made.scaled,
-        "smaller": made.smaller,
-    }
+    has_mask = cropped.mask is not None
+    flags = (cropped.padded, cropped.scaled, cropped.smaller)
+    region = cropped.region or Region.whole(*image.shape)
+    return CropRecord(crop.name, has_mask, cropped.box, *flags, region.box)
 
 
 @dataclass(frozen=True)
-class _Made:
-    """A crop (S, S), or whole image (H, W), its mask and its lesion box in pixels of the crop."""
+class _CroppedImage:
+    """A crop (S, S) or whole image (H, W), with its mask and its lesion box in pixels of the crop.
+
+    region: where the crop lies in its image; None if it is all of it.
+    """
 
     image: Array
     mask: Mask | None = None
@@ -356,31 +393,31 @@ class _Made:
     padded: bool = False
     scaled: bool = False
     smaller: bool = False
+    region: Region | None = None
 
 
-def _make(crop: Crop, image: Array, margin: float) -> _Made:
+def _cropped(crop: Crop, image: Array, margin: float) -> _CroppedImage:
     height, width = image.shape
     if crop.tissue is not None:
-        return _draw_tissue(crop.tissue, image)
+        return _tissue_patch(crop.tissue, image)
     if crop.annotation is None and crop.box is None:
-        return _Made(image)
+        return _CroppedImage(image)
     mask, scaled = _whole_mask(crop, height, width)
     if crop.whole and mask is not None and not mask.any():
-        return _Made(image, None if crop.label == NEGATIVE else mask, scaled=scaled)
+        return _CroppedImage(image, None if crop.label == NEGATIVE else mask, scaled=scaled)
     box = _lesion_box(crop, mask, height, width)
-    padded = False
+    padded, region = False, None
     if not crop.whole:
-        square = square_around(box, margin, height, width)
-        padded = not square.within(height, width)
-        image = np.asarray(cut(image, square), np.float32)
-        mask = None if mask is None else np.asarray(cut(mask, square), np.bool_)
-        x, y = square.left, square.top
-        box = (box[0] - x, box[1] - y, box[2] - x, box[3] - y)
+        region = square_around(box, margin, height, width)
+        padded = not region.within(height, width)
+        image = np.asarray(cut(image, region), np.float32)
+        mask = None if mask is None else np.asarray(cut(mask, region), np.bool_)
+        box = region.from_file(box)
     if mask is not None and not mask.any():
         raise NoCrop("the mask is empty")
     if crop.label == NEGATIVE:
-        return _Made(image, padded=padded)
-    return _Made(image, mask, box, padded, scaled)
+        return _CroppedImage(image, padded=padded, region=region)
+    return _CroppedImage(image, mask, box, padded, scaled, region=region)
 
 
 def _lesion_box(crop: Crop, mask: Mask | None, height: int, width: int) -> Box:
@@ -391,7 +428,7 @@ def _lesion_box(crop: Crop, mask: Mask | None, height: int, width: int) -> Box:
 
 
 def _whole_mask(crop: Crop, height: int, width: int) -> tuple[Mask | None, bool]:
-    """The mask of the full image, and whether it was scaled to it."""
+    """The mask of the full image, and whether it was resized to it."""
     if crop.annotation is None:
         return None, False
     if not isinstance(crop.annotation, MaskFile):
@@ -401,58 +438,64 @@ def _whole_mask(crop: Crop, height: int, width: int) -> tuple[Mask | None, bool]
         mask = read_marks(path)
     except UserError as error:
         raise NoCrop(f"unreadable mask: {_without(error, path)}") from None
-    return scaled_mask(mask, height, width), mask.shape != (height, width)
+    try:
+        return resized_mask(mask, (height, width)), mask.shape != (height, width)
+    except MaskSizeError as error:
+        raise NoCrop(str(error)) from None
 
 
-def _draw_tissue(tissue: Tissue, image: Array) -> _Made:
-    """A square of tissue; where none of its size has room, a smaller one."""
+def _tissue_patch(tissue: Tissue, image: Array) -> _CroppedImage:
+    """A patch of tissue; where none of its size has room, a smaller one."""
     rng = np.random.default_rng(tissue.seed)
     for share in TISSUE_SHARES:
         side = max(1, min(round(tissue.side * share), *image.shape))
-        found = sample_squares(image, [side], 1, [], rng)
-        if found:
-            window = cut(image, Square(found[0][0], found[0][1], side))
-            return _Made(np.asarray(window, np.float32), smaller=side < tissue.side)
-    raise NoCrop(f"no square of tissue: {found.missed[0].reason}")
+        sample = sample_patches(image, [side], 1, [], rng)
+        if sample:
+            region = Region(*sample[0])
+            window = np.asarray(cut(image, region), np.float32)
+            return _CroppedImage(window, smaller=side < tissue.side, region=region)
+    raise NoCrop(f"no patch of tissue: {sample.unplaced[0].reason}")
 
 
 # --- the folder -----------------------------------------------------------------------------------
 
 
-def _finish(found: ImportPlan, source: Path, folder: Path, records: Sequence[Record]) -> Imported:
-    """Write the tables, the manifest last; the journal in the order of the images."""
-    made = {entry["name"]: entry for record in records for entry in record["crops"]}
-    kept = [crop for crop in found.crops if "skipped" not in made[crop.name]]
+def _finish(
+    plan: ImportPlan, source: Path, folder: Path, records: Sequence[ImageRecord]
+) -> ImportResult:
+    """Write the tables, the manifest last."""
+    entries = {entry.name: entry for record in records for entry in record.crops}
+    made = {name: entry for name, entry in entries.items() if isinstance(entry, CropRecord)}
+    kept = [crop for crop in plan.crops if crop.name in made]
     failed = [
-        Skipped(crop.name, made[crop.name]["skipped"])
-        for crop in found.crops
-        if "skipped" in made[crop.name]
+        Skipped(entry.name, entry.reason)
+        for crop in plan.crops
+        if isinstance(entry := entries[crop.name], SkippedCrop)
     ]
-    not_imported = [*found.skipped, *failed]
-    skipped = [*not_imported, *found.films_left_out]
-    lines = [("item", "reason"), *((each.item, each.reason) for each in skipped)]
-    write_bytes(folder / SKIPPED, _csv(lines))
-    write_bytes(folder / JOURNAL, b"".join(_line(record) for record in records))
+    not_imported = [*plan.skipped, *failed]
+    skipped = [*not_imported, *plan.films_left_out]
+    rows = [(each.item, each.reason) for each in skipped]
+    write_text(folder / SKIPPED, csv_text(("item", "reason"), rows))
     remove_partial(folder)
     if not kept:
         for table in (MANIFEST, FILMS):
             (folder / table).unlink(missing_ok=True)
         raise UserError(_nothing(source, folder, not_imported))
-    if found.films:
-        write_bytes(folder / FILMS, _csv(film_lines(found.films, folder)))
+    if plan.films:
+        write_text(folder / FILMS, films_text(plan.films, folder))
     else:
         (folder / FILMS).unlink(missing_ok=True)
     columns = list(dict.fromkeys([*COLUMNS, *(column for crop in kept for column in crop.extra)]))
-    rows = [_row(crop, made[crop.name], columns) for crop in kept]
-    write_bytes(folder / MANIFEST, _csv([columns, *rows]))
+    table_rows = [_row(crop, made[crop.name], columns, folder) for crop in kept]
+    write_text(folder / MANIFEST, csv_text(columns, table_rows))
     counts: dict[str, dict[str, int]] = {}
     for crop in kept:
         splits = counts.setdefault(crop.label, dict.fromkeys(SPLITS, 0))
         splits[crop.split] += 1
     images = len({crop.image for crop in kept})
-    notes = [*found.notes, *_notes(kept, made, records)]
-    films = len({row.image for row in found.films})
-    return Imported(folder / MANIFEST, counts, images, skipped, notes, films)
+    notes = [*plan.notes, *_notes(kept, made, records)]
+    films = len({row.image for row in plan.films})
+    return ImportResult(folder / MANIFEST, counts, images, skipped, notes, films)
 
 
 def _nothing(source: Path, folder: Path, skipped: Sequence[Skipped]) -> str:
@@ -466,44 +509,41 @@ def _nothing(source: Path, folder: Path, skipped: Sequence[Skipped]) -> str:
     )
 
 
-def _row(crop: Crop, entry: Record, columns: Sequence[str]) -> list[str]:
-    box = entry["box"] if entry.get("box") else [""] * 4
+def _row(crop: Crop, entry: CropRecord, columns: Sequence[str], folder: Path) -> list[str]:
+    box = [""] * 4 if entry.box is None else [f"{round(edge, 3):g}" for edge in entry.box]
+    region = [""] * 4 if entry.region is None else [f"{edge:.0f}" for edge in entry.region]
     values = {
         **crop.extra,
         "image": f"images/{crop.name}.png",
         "label": crop.label,
         "split": crop.split,
-        "mask": f"masks/{crop.name}.png" if entry["mask"] else "",
+        "mask": f"masks/{crop.name}.png" if entry.mask else "",
         "patient_id": crop.patient_id,
-        **{
-            column: f"{round(edge, 3):g}" if edge != "" else ""
-            for column, edge in zip(BOX_COLUMNS, box, strict=True)
-        },
+        **dict(zip(BOX_COLUMNS, box, strict=True)),
+        "source_image": path_from(folder, crop.image),
+        **dict(zip(SOURCE_COLUMNS[1:], region, strict=True)),
     }
     return [values.get(column, "") for column in columns]
 
 
 def _notes(
-    crops: Sequence[Crop], made: Mapping[str, Record], records: Sequence[Record]
+    crops: Sequence[Crop], made: Mapping[str, CropRecord], records: Sequence[ImageRecord]
 ) -> Iterator[str]:
-    """What the user should know of the crops."""
-    padded = sum(made[crop.name]["padded"] for crop in crops)
-    scaled = sum(made[crop.name]["scaled"] for crop in crops)
-    smaller = sum(made[crop.name]["smaller"] for crop in crops)
-    coloured = sum(record["coloured"] for record in records)
+    """What the user should know about the crops."""
+    padded = sum(made[crop.name].padded for crop in crops)
+    scaled = sum(made[crop.name].scaled for crop in crops)
+    smaller = sum(made[crop.name].smaller for crop in crops)
+    coloured = sum(record.coloured for record in records)
     if smaller:
-        yield f"{smaller} squares of tissue are smaller than drawn, for want of room in the breast"
+        yield f"{smaller} tissue patches are smaller than wanted, since the breast has no room"
     if padded:
         yield f"{padded} crops are larger than their image and black beyond its edge"
     if scaled:
-        yield f"{scaled} masks had another size than their image and were scaled to it"
+        yield f"{scaled} masks had another size than their image and were resized to it"
     if coloured:
-        yield f"{coloured} colour images were made grey"
-    said: dict[str, int] = {}
-    for record in records:
-        for message in record["said"]:
-            said[message] = said.get(message, 0) + 1
-    yield from (f"{count} images: {message}" for message, count in said.items())
+        yield f"{coloured} colour images were converted to grey"
+    messages = Counter(message for record in records for message in record.warnings)
+    yield from (f"{count} images: {message}" for message, count in messages.items())
     splits: dict[str, set[str]] = {}
     for crop in crops:
         if crop.patient_id:
@@ -512,20 +552,6 @@ def _notes(
     if shared:
         more = f" and {len(shared) - PATIENTS_SHOWN} more" if len(shared) > PATIENTS_SHOWN else ""
         yield (
-            f"warning: {len(shared)} patients are in more than one split, a leak: "
-            f"{', '.join(shared[:PATIENTS_SHOWN])}{more}"
+            f"warning: {len(shared)} patients are in more than one split, so test data leaks into "
+            f"training: {', '.join(shared[:PATIENTS_SHOWN])}{more}"
         )
-
-
-def _json(content: object) -> bytes:
-    return (json.dumps(content, indent=2) + "\n").encode()
-
-
-def _line(record: Record) -> bytes:
-    return (json.dumps(record) + "\n").encode()
-
-
-def _csv(rows: Sequence[Sequence[str]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()

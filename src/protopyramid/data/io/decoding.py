@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile, TiffImagePlugin
 
 from protopyramid.config.schema import DicomConfig
+from protopyramid.data.geometry import Spacing
 from protopyramid.errors import UserError
 
 Array = NDArray[np.float32]
@@ -104,6 +105,33 @@ def read_dicom_size(path: Path) -> tuple[int, int] | None:
     with _one_kind_of_error(path):
         size: tuple[int, int] | None = _dicom().read_size(path)
     return size
+
+
+def read_size(path: Path) -> tuple[int, int] | None:
+    """Height and width by an image's header; None where it is broken. No pixels are read."""
+    if is_dicom(path):
+        try:
+            return read_dicom_size(path)
+        except UserError:
+            return None
+    try:
+        with Image.open(path) as image:
+            return image.height, image.width
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
+
+
+def read_spacing(path: str | Path) -> Spacing | None:
+    """Millimetres per pixel as a DICOM file tells them, else None; no pixels are read.
+
+    Other formats are not asked: what they call resolution is that of a printer or screen.
+    """
+    path = Path(path)
+    with _one_kind_of_error(path):
+        if _kind(path) not in DICOM_SUFFIXES:
+            return None
+        found: tuple[float, float] | None = _dicom().read_spacing(path)
+    return None if found is None else Spacing(*found)
 
 
 @contextmanager

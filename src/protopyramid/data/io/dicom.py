@@ -56,7 +56,10 @@ FRAME_PARTS = (
     "FrameAnatomySequence",
     "PixelValueTransformationSequence",
     "FrameVOILUTSequence",
+    "PixelMeasuresSequence",
 )
+# Row and column spacing in mm: calibrated, at the detector, of a film scanner; the first one counts.
+SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
 # Everything that is ever taken from a file.
 TAGS = (
     *("SamplesPerPixel", "PhotometricInterpretation", "NumberOfFrames", "Rows", "Columns"),
@@ -127,6 +130,23 @@ def read_size(path: Path) -> tuple[int, int] | None:
     except Exception:  # a damaged header raises almost anything
         return None
     return (rows, columns) if rows > 0 and columns > 0 else None
+
+
+def read_spacing(path: Path) -> tuple[float, float] | None:
+    """Millimetres from pixel to pixel along x and y, None where the header does not tell them well."""
+    _quieten()
+    wanted = [*SPACINGS, *FRAME_GROUPS]
+    with path.open("rb") as file:
+        if not looks_like_dicom(file.read(132)):
+            return None
+    try:
+        header = dcmread(path, force=True, stop_before_pixels=True, specific_tags=list(wanted))
+        found = [_words(header, name) for name in SPACINGS]
+        between_rows, between_columns = (float(word) for word in next(filter(None, found)))
+    except Exception:  # absent, damaged or no two numbers
+        return None
+    sane = all(np.isfinite(each) and each > 0 for each in (between_rows, between_columns))
+    return (between_columns, between_rows) if sane else None
 
 
 # -- the file ------------------------------------------------------------------------------------

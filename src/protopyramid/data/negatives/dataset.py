@@ -1,26 +1,25 @@
-"""The negative class: squares of tissue without lesions, cut from full mammograms.
+"""The negative class: patches of tissue without lesions, sampled from full mammograms.
 
 The paper: "5,000 image-mask pairs ... sampling the full-size mammogram images and cropping to a section
-without any of the lesion region of interest". Ours: squares as large as the lesion crops are, evenly
+without any of the lesion region of interest". Ours: square patches as large as the lesion crops, evenly
 spread over patients and films, each at least nine tenths tissue. Negatives have no annotation, so that
 their mask column is empty, which training takes as the paper's fully negative mask.
 
     images/negative-NNNNN.png (16-bit grey)  manifest.csv  skipped.csv  negatives.json (the settings)
     combined.csv (the lesions and the negatives, when a manifest of lesions is given)
 
-Each square has a number, which decides its file; a film's squares depend on the seed and the film's
-name alone. So the number of processes changes nothing. Squares that find no place on their film are
-tried on others. negatives.jsonl holds what was done of each film: a command that was stopped goes on
-where it was when it is given again.
+Each patch has a number, which decides its file; a film's patches depend on the seed and the film's
+name alone. So the number of processes changes nothing. Patches that find no place on their film are
+tried on others. negatives.jsonl is the journal: a command that was stopped continues where it was when
+it is called again.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -32,63 +31,44 @@ from PIL import Image
 
 from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import SPLITS, Manifest
-from protopyramid.data.negatives.patches import Limits, Sampled, sample_squares
-from protopyramid.data.negatives.sampling import (
-    Progress,
-    Record,
-    Work,
-    allot,
-    crop_path,
-    line,
-    read_journal,
-)
+from protopyramid.data.negatives.patches import Limits
+from protopyramid.data.negatives.sampling import FilmRecord, PatchSampler, Progress, patch_path
 from protopyramid.data.negatives.sources import Film
-from protopyramid.data.negatives.tissue import tissue_mask
+from protopyramid.data.tables import read_table
 from protopyramid.errors import UserError
-from protopyramid.utils.files import remove_partial, write_bytes
-
-__all__ = [
-    "Limits",
-    "Negatives",
-    "Sampled",
-    "allot",
-    "lesion_sides",
-    "match_sides",
-    "render",
-    "sample_squares",
-    "tissue_mask",
-    "with_splits",
-    "write_negatives",
-]
+from protopyramid.utils.files import make_folder, remove_partial, write_json, write_text
+from protopyramid.utils.journal import Journal
+from protopyramid.utils.tables import csv_text
 
 LABEL = "negative"
 COUNT = 5000  # in the paper
 CROP_MARGIN = 0.5  # around a lesion box, as a share of its longer side: what `data import` crops
-TEST_SHARE = 0.2  # of patients whose split nothing tells
+TEST_SHARE = 0.2  # of patients whose split is not given
 SETTINGS, JOURNAL = "negatives.json", "negatives.jsonl"
 MANIFEST, COMBINED, SKIPPED = "manifest.csv", "combined.csv", "skipped.csv"
 COLUMNS = ("image", "label", "split", "mask", "patient_id", "film")
 FILM_COLUMNS = ("film_x0", "film_y0", "film_x1", "film_y1")
-# Streams of random numbers that must not be the same.
-_SIDES, _SPLITS = 1, 3  # those of dealing.py are others
+SKIPPED_COLUMNS = ("film", "squares", "reason")
+# Streams of random numbers that must differ, also from those of sampling.py.
+_SIDES, _SPLITS = 1, 3
 
 
 @dataclass(frozen=True)
 class Negatives:
-    """What was written, and what could not be had: films or squares, and why."""
+    """What was written, and what is missing: films or patches, and why."""
 
     manifest: Path
     combined: Path | None
     asked: int
-    counts: Mapping[str, int]  # split -> squares
+    counts: Mapping[str, int]  # split -> patches
     films: int
     patients: int
-    skipped: Sequence[tuple[str, int, str]]  # film, squares, reason
+    skipped: Sequence[tuple[str, int, str]]  # film, patches, reason
     notes: Sequence[str] = field(default_factory=list)
 
     @property
     def written(self) -> int:
-        """The number of squares."""
+        """The number of patches."""
         return sum(self.counts.values())
 
 
@@ -99,14 +79,14 @@ def render(made: Negatives) -> str:
         f"{made.written} negatives ({splits}) from {made.films} films of {made.patients} patients"
     ]
     if made.written < made.asked:
-        lines.append(f"{made.asked - made.written} of {made.asked} could not be had")
+        lines.append(f"{made.asked - made.written} of {made.asked} could not be sampled")
     reasons: dict[str, int] = {}
     for _, _, reason in made.skipped:
         reason = reason.split(": ")[0].split(" as ")[0]
         reasons[reason] = reasons.get(reason, 0) + 1
     lines += [f"  {count} film(s): {reason}" for reason, count in reasons.items()]
     if reasons:
-        lines.append(f"  each is named in {made.manifest.parent / SKIPPED}")
+        lines.append(f"  all are listed in {made.manifest.parent / SKIPPED}")
     return "\n".join([*lines, *(f"note: {note}" for note in made.notes)])
 
 
@@ -124,12 +104,12 @@ def lesion_sides(lesions: Manifest | None, films: Sequence[Film]) -> list[int]:
         sides = [max(1, round(each * (1 + 2 * CROP_MARGIN))) for each in longer]
         where = "the films have no lesion boxes"
     if not sides:
-        raise UserError(f"{where} to take the sizes from; give a manifest of crops with --lesions")
+        raise UserError(f"{where} to take sizes from; give a manifest of crops with --lesions")
     return sides
 
 
 def _size(path: Path) -> tuple[int, int]:
-    """Width and height of an image, from its header where that can be had."""
+    """Width and height of an image, from its header where possible."""
     with suppress(Exception), Image.open(path) as image:
         return image.size
     height, width = read_image(path).shape[:2]
@@ -140,7 +120,7 @@ def match_sides(known: Sequence[int], count: int, rng: np.random.Generator) -> l
     """`count` sides, in random order, whose distribution is that of the known ones.
 
     One side is drawn from each of `count` equal parts of the sorted known ones, so that every
-    quantile fits, and small and large squares are not a matter of luck.
+    quantile fits, and small and large patches are not a matter of luck.
     """
     places = (np.arange(count) + rng.random(count)) / count * len(known)
     chosen = np.sort(np.asarray(known))[np.minimum(places.astype(int), len(known) - 1)]
@@ -150,8 +130,8 @@ def match_sides(known: Sequence[int], count: int, rng: np.random.Generator) -> l
 def with_splits(films: Sequence[Film], lesions: Manifest | None, seed: int) -> list[str]:
     """The split of every film: that of its patient among the lesions, or in the table, or drawn.
 
-    Patients whose split nothing tells are put into the splits in the proportions of the lesions'
-    patients (without them, one fifth into test).
+    Patients without a known split are assigned to the splits in the proportions of the lesions'
+    patients (without lesions, one fifth to test).
     """
     known = _known_splits(films, lesions)
     unknown = sorted({film.patient_id for film in films} - known.keys())
@@ -171,8 +151,8 @@ def _known_splits(films: Sequence[Film], lesions: Manifest | None) -> dict[str, 
             continue
         if known.setdefault(patient, split) != split:
             raise UserError(
-                f"patient {patient!r} is in splits {known[patient]} and {split}, counting the "
-                "lesions and the films together; keep a patient in one split"
+                f"patient {patient!r} is in splits {known[patient]} and {split} of the lesions and "
+                "films together; keep each patient in one split"
             )
     return known
 
@@ -197,7 +177,7 @@ def write_negatives(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Negatives:
-    """Cut `count` squares of tissue from the films and write their manifest.
+    """Sample `count` patches of tissue from the films and write their manifest.
 
     The number of workers does not change a byte. `progress(done, total)` counts films.
     """
@@ -206,27 +186,24 @@ def write_negatives(
     splits = with_splits(films, lesions, seed)
     sides = match_sides(known, count, np.random.default_rng([_SIDES, seed]))
     settings = {"count": count, "seed": seed, **asdict(limits)}
-    settings["inputs"] = _digest([sides, [_told(film) for film in films], splits])
+    settings["inputs"] = _digest([sides, [_facts(film) for film in films], splits])
     _open(folder, settings)
-    work = Work(
-        films, sides, folder, seed, limits, read_journal(folder / JOURNAL), workers, progress
-    )
-    with (folder / JOURNAL).open("ab") as journal:
-        work.run(journal)
-    notes = [*_notes(films, lesions, known), *_said(work.records)]
-    return _finish(work, splits, lesions, notes)
+    sampler = PatchSampler(films, sides, folder, seed, limits, workers, progress)
+    sampler.run(Journal(folder / JOURNAL, FilmRecord))
+    notes = [*_notes(films, lesions, known), *_reading_notes(sampler.records)]
+    return _finish(sampler, splits, lesions, notes)
 
 
 def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
-def _told(film: Film) -> list[object]:
+def _facts(film: Film) -> list[object]:
     return [film.name, film.patient_id, film.boxes, [mask.name for mask in film.masks]]
 
 
 def _open(folder: Path, settings: Mapping[str, object]) -> None:
-    """Begin in a new folder, or go on in one that was begun with the same settings."""
+    """Start in a new folder, or continue in one that was started with the same settings."""
     path = folder / SETTINGS
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file; give a folder to write to")
@@ -238,11 +215,11 @@ def _open(folder: Path, settings: Mapping[str, object]) -> None:
         for key, value in settings.items():
             if before.get(key) != value:
                 what = "other films or lesions" if key == "inputs" else f"{key} {before.get(key)}"
-                raise UserError(f"{folder}: was begun with {what}; give another folder")
+                raise UserError(f"{folder}: was started with {what}; give another folder")
     elif folder.is_dir() and any(folder.iterdir()):
         raise UserError(f"{folder}: is not empty; give another folder")
-    (folder / "images").mkdir(parents=True, exist_ok=True)
-    write_bytes(path, (json.dumps(settings, indent=2) + "\n").encode())
+    write_json(path, settings)  # first: it makes the folder ours
+    make_folder(folder / "images")
 
 
 # --- the tables -----------------------------------------------------------------------------------
@@ -253,102 +230,93 @@ def _notes(films: Sequence[Film], lesions: Manifest | None, known: Sequence[int]
     free = sum(not (film.boxes or film.masks) for film in films)
     if free:
         notes.append(
-            f"{free} of {len(films)} films are said to show no lesion, and none is avoided"
+            f"{free} of {len(films)} films are listed without a lesion, so none is avoided there"
         )
     if len(known) > 1 and len(set(known)) == 1:
         notes.append(
-            f"all lesion crops are {known[0]} pixels long, and so are the negatives; if the crops "
+            f"all lesion crops are {known[0]} pixels wide, and so are the negatives; if the crops "
             "were resized, the negatives show tissue at another scale"
         )
     if lesions is not None:
         ids = {each.patient_id for each in lesions.samples}
         if not ids & {film.patient_id for film in films}:
             notes.append(
-                "no patient of the films is among the lesions; if some are the same person, their "
-                "ids must be equal (--patient takes them from the names of films)"
+                "no patient of the films is among the lesions; if some are the same person, give them "
+                "the same id (--patient takes it from the names of films)"
             )
     return notes
 
 
-def _said(records: Sequence[Record]) -> list[str]:
+def _reading_notes(records: Sequence[FilmRecord]) -> list[str]:
     """What reading the films warned of, each warning once."""
     films: dict[str, set[str]] = {}
     for record in records:
-        for message in record["said"]:
-            films.setdefault(message, set()).add(record["film"])
-    return [
-        f"{len(names)} film(s), {min(names)} among them: {text}" for text, names in films.items()
-    ]
+        for message in record.warnings:
+            films.setdefault(message, set()).add(record.film)
+    return [f"{len(names)} film(s), e.g. {min(names)}: {text}" for text, names in films.items()]
 
 
 def _finish(
-    work: Work, splits: Sequence[str], lesions: Manifest | None, notes: list[str]
+    sampler: PatchSampler, splits: Sequence[str], lesions: Manifest | None, notes: list[str]
 ) -> Negatives:
     """Write the tables, the manifest last."""
+    folder, films = sampler.folder, sampler.films
     rows, counts = [], dict.fromkeys(SPLITS, 0)
-    for number, (film, square) in sorted(work.placed.items()):
+    for number, (film, patch) in sorted(sampler.placed.items()):
         row = dict.fromkeys(COLUMNS, "")
-        row |= {"image": crop_path(Path(), number).as_posix(), "label": LABEL}
-        row |= {"split": splits[film], "patient_id": work.films[film].patient_id}
-        row |= {"film": work.films[film].name}
-        rows.append(row | dict(zip(FILM_COLUMNS, map(str, square), strict=True)))
+        row |= {"image": patch_path(Path(), number).as_posix(), "label": LABEL}
+        row |= {"split": splits[film], "patient_id": films[film].patient_id}
+        row |= {"film": films[film].name}
+        rows.append(row | dict(zip(FILM_COLUMNS, map(str, patch), strict=True)))
         counts[splits[film]] += 1
-    skipped = _skipped(work)
-    table = [("film", "squares", "reason"), *skipped]
-    write_bytes(work.folder / SKIPPED, _csv(table))
+    skipped = _skipped(sampler)
+    write_text(folder / SKIPPED, csv_text(SKIPPED_COLUMNS, skipped))
+    remove_partial(folder)
     if not rows:
-        raise UserError(f"{work.folder}: no square could be cut; {SKIPPED} in it says why")
+        raise UserError(f"{folder}: no patch could be sampled; its {SKIPPED} says why")
     combined = None
     if lesions is not None:
-        combined = work.folder / COMBINED
-        write_bytes(combined, _csv(_combined(lesions, rows, work.folder)))
+        combined = write_text(folder / COMBINED, _combined(lesions, rows, folder))
     columns = [*COLUMNS, *FILM_COLUMNS]
-    write_bytes(
-        work.folder / MANIFEST, _csv([columns, *([row[c] for c in columns] for row in rows)])
-    )
-    write_bytes(work.folder / JOURNAL, b"".join(map(line, work.records)))
-    remove_partial(work.folder)
-    used = {film for film, _ in work.placed.values()}
-    patients = len({work.films[film].patient_id for film in used})
-    shown = [(film, int(squares), reason) for film, squares, reason in skipped]
+    table = csv_text(columns, ([row[column] for column in columns] for row in rows))
+    manifest = write_text(folder / MANIFEST, table)
+    used = {film for film, _ in sampler.placed.values()}
+    patients = len({films[film].patient_id for film in used})
     return Negatives(
-        work.folder / MANIFEST, combined, len(work.sides), counts, len(used), patients, shown, notes
+        manifest, combined, len(sampler.sides), counts, len(used), patients, skipped, notes
     )
 
 
-def _skipped(work: Work) -> list[tuple[str, str, str]]:
-    """Films that give nothing, and those on which squares found no place: name, squares, why."""
+def _skipped(sampler: PatchSampler) -> list[tuple[str, int, str]]:
+    """Films that give nothing, and those on which patches found no place: name, patches, why."""
     rows = []
-    for film, each in enumerate(work.films):
-        if film in work.refused:
-            rows.append((each.name, "0", work.refused[film]))
-        elif film in work.full:
-            for reason in dict.fromkeys(work.full[film]):
-                rows.append((each.name, str(work.full[film].count(reason)), reason))
+    for film, each in enumerate(sampler.films):
+        if film in sampler.refused:
+            rows.append((each.name, 0, sampler.refused[film]))
+        elif film in sampler.full:
+            for reason, count in Counter(sampler.full[film]).items():
+                rows.append((each.name, count, reason))
     return rows
 
 
-def _combined(
-    lesions: Manifest, negatives: Sequence[Mapping[str, str]], folder: Path
-) -> list[list[str]]:
+def _combined(lesions: Manifest, negatives: Sequence[Mapping[str, str]], folder: Path) -> str:
     """The rows of the lesions, their paths made relative to the new folder, then the negatives."""
-    with lesions.path.open(encoding="utf-8-sig", newline="") as file:
-        table = [row for row in csv.reader(file) if any(value.strip() for value in row)]
-    columns = [name.strip() for name in table[0]]
-    new = [name for name in (*COLUMNS, *FILM_COLUMNS) if name not in columns]
-    rows = [[*columns, *new]]
-    for fields in table[1:]:
-        row = dict(zip(columns, fields, strict=True))
+    header, *records = read_table(lesions.path, "manifest")
+    columns = [name.strip() for name in header.fields]
+    all_columns = [
+        *columns,
+        *(name for name in (*COLUMNS, *FILM_COLUMNS) if name not in columns),
+    ]
+    rows = []
+    for record in records:
+        row = dict(zip(columns, record.fields, strict=True))
         for column in ("image", "mask"):
             name = row.get(column, "").strip().replace("\\", "/")
             if name:
                 moved = os.path.relpath(lesions.path.parent / name, folder)
                 row[column] = Path(moved).as_posix()
-        rows.append([row.get(column, "") for column in rows[0]])
-    return rows + [[row.get(column, "") for column in rows[0]] for row in negatives]
-
-
-def _csv(rows: Sequence[Sequence[str]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
+        rows.append(row)
+    return csv_text(
+        all_columns,
+        ([row.get(column, "") for column in all_columns] for row in (*rows, *negatives)),
+    )

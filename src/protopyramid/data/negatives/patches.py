@@ -1,8 +1,8 @@
-"""Squares of tissue on a full mammogram, away from every lesion.
+"""Sampling of square tissue patches on a full mammogram, away from every lesion.
 
-The place of a square is uniform among all places that are good: inside the film, with enough
-tissue, clear of the lesions and of most of the earlier squares. Sums over squares come from
-integral images, so that all places are tried at once.
+A patch is placed uniformly at random among all valid places: inside the film, with enough tissue, clear
+of the lesions and of most of the earlier patches. Sums over patches come from integral images, so that
+all places are tried at once.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from protopyramid.data.negatives.tissue import tissue_mask
 
 Mask = NDArray[np.bool_]
 Sums = NDArray[np.int32]
-Square = tuple[int, int, int, int]  # x0, y0, x1, y1 in pixels of the film
+Patch = tuple[int, int, int, int]  # x0, y0, x1, y1 in pixels of the film
 
 STEPS = 16  # places are tried in steps of this part of the side, then one by one
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What makes a place good.
+    """What makes a place valid.
 
-    tissue: least share of the square that is tissue. gap: what lesions are grown by, as a share of
-    their longer side, on each side. overlap: largest share of the smaller of two squares that they
-    may have in common.
+    tissue: minimum share of tissue in the patch. gap: margin by which lesions are grown on each side, as
+    a share of their longer side. overlap: maximum overlap of two patches, as a share of the smaller one.
     """
 
     tissue: float = 0.9
@@ -39,63 +38,64 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Missed:
-    """A square that found no place: its number among the sides asked for, and why."""
+class UnplacedPatch:
+    """A patch for which there is no place: its position among the requested sides, and why."""
 
     number: int
     side: int
     reason: str
 
 
-class Sampled(list[Square]):
-    """Squares in the order in which they were asked for.
+class PatchSample(list[Patch]):
+    """Patches in the order in which they were requested.
 
-    `numbers` are their places among those asked for, `missed` are those that found no place.
+    `numbers` are their positions among the requested sides; `unplaced` are the others.
     """
 
-    def __init__(self, squares: dict[int, Square], missed: Sequence[Missed] = ()) -> None:
-        super().__init__(squares.values())
-        self.numbers = list(squares)
-        self.missed = list(missed)
+    def __init__(self, patches: dict[int, Patch], unplaced: Sequence[UnplacedPatch] = ()) -> None:
+        super().__init__(patches.values())
+        self.numbers = list(patches)
+        self.unplaced = list(unplaced)
 
 
-def sample_squares(
+def sample_patches(
     image: NDArray[np.floating | np.integer],
     sides: Sequence[int],
     count: int,
     avoid: Sequence[Box | Mask],
     rng: np.random.Generator,
     limits: Limits | None = None,
-    taken: Sequence[Square] = (),
-) -> Sampled:
-    """Up to `count` squares of tissue on a film (H, W) or (H, W, 3); the sides are used in turn.
+    taken: Sequence[Patch] = (),
+) -> PatchSample:
+    """Up to `count` patches of tissue on a film (H, W) or (H, W, 3); the sides are used in turn.
 
-    avoid: lesion boxes in pixels of the film, and masks (H, W) of lesions. taken: squares that are
-    on the film already. Where there is no room, there are fewer, and `missed` says why.
+    avoid: lesion boxes in pixels of the film, and masks (H, W) of lesions. taken: patches that the film
+    has already given. Where there is no room, there are fewer, and `unplaced` says why.
 
     >>> film = np.zeros((100, 100))
     >>> film[5:95, 5:95] = 1
-    >>> found = sample_squares(film, [20, 105], 2, [(0, 0, 40, 100)], np.random.default_rng(0))
-    >>> found[0][0] >= 50, found.missed[0].reason
-    (True, 'the film is smaller than the square')
+    >>> sample = sample_patches(film, [20, 105], 2, [(0, 0, 40, 100)], np.random.default_rng(0))
+    >>> sample[0][0] >= 50, sample.unplaced[0].reason
+    (True, 'the film is smaller than the patch')
     """
     limits = limits or Limits()
     tissue = tissue_mask(image)
-    film = _Film(integral(tissue), integral(lesion_zone(tissue.shape, avoid, limits.gap)))
+    film = _FilmSums(integral(tissue), integral(lesion_zone(tissue.shape, avoid, limits.gap)))
     wanted = [sides[number % len(sides)] for number in range(count)]
-    squares: dict[int, Square] = {}
-    missed: dict[int, Missed] = {}
+    patches: dict[int, Patch] = {}
+    unplaced: dict[int, UnplacedPatch] = {}
     failed: dict[int, str] = {}
-    # Large ones first, while there is room for them: else the small ones would crowd them out.
+    # Large ones first, while there is room for them: small ones would crowd them out.
     for number in sorted(range(count), key=lambda number: -wanted[number]):
         side = wanted[number]
-        place = failed.get(side) or film.place(side, [*taken, *squares.values()], rng, limits)
+        place = failed.get(side) or film.place(side, [*taken, *patches.values()], rng, limits)
         if isinstance(place, str):
             failed[side] = place
-            missed[number] = Missed(number, side, place)
+            unplaced[number] = UnplacedPatch(number, side, place)
         else:
-            squares[number] = place
-    return Sampled(dict(sorted(squares.items())), [missed[number] for number in sorted(missed)])
+            patches[number] = place
+    in_order = [unplaced[number] for number in sorted(unplaced)]
+    return PatchSample(dict(sorted(patches.items())), in_order)
 
 
 def integral(mask: Mask) -> Sums:
@@ -151,44 +151,44 @@ def _between(
 
 
 @dataclass(frozen=True)
-class _Film:
-    """The integral images of a film's tissue and of what must be avoided."""
+class _FilmSums:
+    """The integral images of a film's tissue and of its lesions, grown by the gap."""
 
     tissue: Sums
-    avoid: Sums
+    lesions: Sums
 
     def place(
-        self, side: int, others: Sequence[Square], rng: np.random.Generator, limits: Limits
-    ) -> Square | str:
-        """A place for a square, or why there is none."""
+        self, side: int, others: Sequence[Patch], rng: np.random.Generator, limits: Limits
+    ) -> Patch | str:
+        """A random place for a patch, or why there is none."""
         height, width = (length - 1 for length in self.tissue.shape)
         if side > min(height, width):
-            return "the film is smaller than the square"
-        good = np.zeros((0, 0), bool)
+            return "the film is smaller than the patch"
+        valid = np.zeros((0, 0), bool)
         for step in dict.fromkeys((max(1, side // STEPS), 1)):
             # A random start makes every pixel a possible corner.
             y, x = (
                 range(int(rng.integers(min(step, room))), room, step)
                 for room in (height - side + 1, width - side + 1)
             )
-            good = self._good(y, x, side, limits.tissue)
-            free = good & _clear_of(others, np.array(y), np.array(x), side, limits.overlap)
+            valid = self._valid(y, x, side, limits.tissue)
+            free = valid & _clear_of(others, np.array(y), np.array(x), side, limits.overlap)
             if free.any():
                 row, column = divmod(int(rng.choice(np.flatnonzero(free))), len(x))
                 return x[column], y[row], x[column] + side, y[row] + side
-        if good.any():
-            return "no place left beside the other squares of the film"
+        if valid.any():
+            return "no place left beside the other patches of the film"
         return f"no place with {limits.tissue:.0%} tissue away from the lesions"
 
-    def _good(self, y: range, x: range, side: int, least: float) -> Mask:
-        """Corners (rows, columns) where a square has enough tissue and nothing to avoid."""
-        tissue, lesion = (_square_sums(sums, y, x, side) for sums in (self.tissue, self.avoid))
-        good: Mask = (tissue >= least * side * side) & (lesion == 0)
-        return good
+    def _valid(self, y: range, x: range, side: int, least: float) -> Mask:
+        """Corners (rows, columns) where a patch has enough tissue and no lesion."""
+        tissue, lesion = (_patch_sums(sums, y, x, side) for sums in (self.tissue, self.lesions))
+        valid: Mask = (tissue >= least * side * side) & (lesion == 0)
+        return valid
 
 
-def _square_sums(sums: Sums, y: range, x: range, side: int) -> Sums:
-    """Sums over the squares with these corners (rows, columns); slices, since copies take long."""
+def _patch_sums(sums: Sums, y: range, x: range, side: int) -> Sums:
+    """Sums over the patches with these corners (rows, columns); slices, since copies take long."""
     upper, lower = (slice(y.start + at, y.stop + at, y.step) for at in (0, side))
     left, right = (slice(x.start + at, x.stop + at, x.step) for at in (0, side))
     within: Sums = sums[lower, right] - sums[lower, left] - sums[upper, right] + sums[upper, left]
@@ -196,13 +196,13 @@ def _square_sums(sums: Sums, y: range, x: range, side: int) -> Sums:
 
 
 def _clear_of(
-    others: Sequence[Square],
+    others: Sequence[Patch],
     y: NDArray[np.integer],
     x: NDArray[np.integer],
     side: int,
     overlap: float,
 ) -> Mask:
-    """Corners (rows, columns) where a square has little enough in common with each of the others."""
+    """Corners (rows, columns) where a patch overlaps each of the others little enough."""
     clear = np.ones((len(y), len(x)), bool)
     for x0, y0, x1, y1 in others:
         high = np.clip(np.minimum(y + side, y1) - np.maximum(y, y0), 0, None)

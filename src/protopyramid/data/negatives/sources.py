@@ -20,8 +20,8 @@ from protopyramid.data.manifest import (
     Box,
     existing_file,
     read_box,
-    read_table,
 )
+from protopyramid.data.tables import read_table
 from protopyramid.errors import UserError
 
 PROBLEMS_SHOWN = 20
@@ -113,8 +113,8 @@ def _films_of_folder(folder: Path, pattern: re.Pattern[str] | None) -> list[Film
 
 
 def _films_of_table(path: Path, pattern: re.Pattern[str] | None) -> list[Film]:
-    table = read_table(path)
-    columns = [name.strip() for name in table[0][1]]
+    table = read_table(path, "table of films")
+    columns = [name.strip() for name in table[0].fields]
     absent = [name for name in BOX_COLUMNS if name not in columns]
     if "image" not in columns:
         raise UserError(f"{path}: no column 'image'; the table of films needs it")

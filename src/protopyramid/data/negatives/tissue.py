@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import ndimage
 
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -108,52 +109,25 @@ def _without_edges(body: Mask, frame: tuple[Mask, Mask]) -> Mask:
 
 
 def _opened(mask: Mask, radius: int) -> Mask:
-    """Without what a square of 2 radius + 1 cells does not fit into."""
-    return _any_near(~_any_near(~mask, radius, beyond=True), radius, beyond=False)
-
-
-def _any_near(mask: Mask, radius: int, beyond: bool) -> Mask:
-    """Cells with a True cell at most `radius` away in each direction; `beyond` is outside the grid."""
-    for axis in (0, 1):
-        edges = [(radius, radius) if axis == each else (0, 0) for each in (0, 1)]
-        padded = np.pad(mask, edges, constant_values=beyond)
-        windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * radius + 1, axis)
-        mask = np.asarray(windows.any(-1))
-    return mask
-
-
-def _run_maximum(values: NDArray[np.int64], within: Mask) -> NDArray[np.int64]:
-    """Every run of True cells in a row takes the largest value that it holds."""
-    # A column of False at the end keeps runs of two rows apart.
-    inside = np.pad(within, ((0, 0), (0, 1))).ravel()
-    starts = np.append(0, 1 + np.flatnonzero(inside[1:] != inside[:-1]))
-    largest = np.maximum.reduceat(np.pad(values, ((0, 0), (0, 1))).ravel(), starts)
-    spread = np.repeat(largest, np.diff(np.append(starts, inside.size)))
-    return np.where(within, spread.reshape(len(within), -1)[:, :-1], 0)
-
-
-def _spread(values: NDArray[np.int64], within: Mask) -> NDArray[np.int64]:
-    """Every connected piece of `within` takes the largest value that it holds."""
-    while True:
-        spread = _run_maximum(_run_maximum(values, within).T, within.T).T
-        if (spread == values).all():
-            return spread
-        values = spread
+    """Without what a square of 2 radius + 1 cells does not fit into; outside the grid is background."""
+    side = 2 * radius + 1
+    eroded = ndimage.minimum_filter(mask.astype(np.uint8), side, mode="constant", cval=0)
+    return np.asarray(ndimage.maximum_filter(eroded, side, mode="constant", cval=0) > 0)
 
 
 def _largest(mask: Mask) -> Mask:
-    """The connected piece with the most cells, if there is any."""
-    pieces = _spread(np.where(mask, np.arange(1, mask.size + 1).reshape(mask.shape), 0), mask)
-    sizes = np.bincount(pieces.ravel())
-    sizes[0] = 0
-    largest: Mask = (pieces == int(np.argmax(sizes))) & mask
+    """The connected piece with the most cells, if there is any; of equal ones, the one that ends first."""
+    pieces, count = ndimage.label(mask)
+    if not count:
+        return np.zeros_like(mask)
+    sizes = np.bincount(pieces.ravel())[1:]
+    numbers = 1 + np.flatnonzero(sizes == sizes.max())
+    ends = ndimage.maximum(np.arange(mask.size).reshape(mask.shape), pieces, numbers)
+    largest: Mask = pieces == numbers[int(np.argmin(ends))]
     return largest
 
 
 def _filled(mask: Mask) -> Mask:
     """With its holes: dark fat inside the breast is tissue."""
-    outside = np.pad(~mask, 1, constant_values=True)
-    start = np.zeros(outside.shape, np.int64)
-    start[0] = 1
-    reached = _spread(start, outside)[1:-1, 1:-1]
-    return ~(reached > 0)
+    filled: Mask = ndimage.binary_fill_holes(mask)
+    return filled

@@ -1,0 +1,541 @@
+"""The public functions: each does one thing with a run from beginning to end, whoever calls it.
+
+The command line, cross-validation and studies call these functions too, so a run is the same whoever
+made it. Each function imports only the rooms it needs: predicting does not load the plotting library.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from protopyramid.config.schema import Config
+from protopyramid.errors import UserError
+from protopyramid.runs import layout
+from protopyramid.runs.run import Run, load_run
+from protopyramid.utils.files import check_output_folder
+from protopyramid.utils.progress_bar import Bars, Update, no_bar, progress_bar
+
+if TYPE_CHECKING:
+    from protopyramid.data.manifest import Sample
+    from protopyramid.evaluation.comparison import Comparison
+    from protopyramid.evaluation.split import EvaluatedSplit
+    from protopyramid.explain.explanation import Explanation
+    from protopyramid.export import Exported, Format
+    from protopyramid.prototypes.neighbours import Neighbour
+    from protopyramid.prototypes.pruning import Pruned
+
+Place = str | Path
+Box = tuple[float, float, float, float]  # x0, y0, x1, y1
+COLOUR_MAP = "inferno"  # that of figures/drawing.py, which is imported only when something is drawn
+FIGURE_KINDS = (".png", ".pdf", ".json")
+
+
+# -- training ------------------------------------------------------------------------------------
+def train(
+    config: Config | Place,
+    data: Place,
+    out: Place,
+    *,
+    backbone_from: Place | None = None,
+    devices: int = 1,
+    accelerator: str = "auto",
+    resume: bool = False,
+    cache: Place | None = None,
+) -> Run:
+    """Train a model on a manifest and finish its run: out-of-distribution limits and model card.
+
+    With several processes, the first one finishes the run. Raises `Stopped` (utils/signals.py) after SIGTERM
+    or SIGINT during training, with everything saved.
+
+    Args:
+        config: A configuration, the name of a preset, or a TOML file.
+        data: The manifest (CSV).
+        out: The run folder to make.
+        backbone_from: Another run, whose backbone training starts from.
+        devices: Number of processes, one per device.
+        accelerator: `auto`, `cpu`, `cuda` or `mps`.
+        resume: Continue a run that was stopped; a finished run is left as it is.
+        cache: Folder for cached maps that several runs share.
+
+    Example:
+        >>> import protopyramid as pp                                               # doctest: +SKIP
+        >>> config = pp.load_config("fpn-iaia-bl", {"train.seed": 1})               # doctest: +SKIP
+        >>> run = pp.train(config, "data/manifest.csv", "runs/first", resume=True)  # doctest: +SKIP
+        >>> run.folder.path, len(run.prototypes)                                    # doctest: +SKIP
+        (PosixPath('runs/first'), 40)
+    """
+    from protopyramid.config import load_config
+    from protopyramid.training.engine import train_run
+
+    finished: list[Run] = []
+    path = train_run(
+        config if isinstance(config, Config) else load_config(config),
+        data,
+        out,
+        backbone_from=backbone_from,
+        devices=devices,
+        accelerator=accelerator,
+        resume=resume,
+        cache=cache,
+        finish=lambda folder: finished.append(finish(folder.path)),
+    )
+    return finished[0] if finished else load_run(path)
+
+
+def finish(run: Run | Place) -> Run:
+    """Write what a trained run still lacks: its out-of-distribution limits, then its model card.
+
+    What is there already is left as it is, so a call that was stopped can be repeated.
+    """
+    import torch
+
+    from protopyramid.inference.ood import read_limits, write_threshold
+    from protopyramid.reports.model_card import write_model_card
+
+    run = _loaded(run)
+    if run.config.train.threads:  # as in training: the number of threads can change the last digit
+        torch.set_num_threads(run.config.train.threads)
+    if read_limits(run.folder) is None:
+        with progress_bar("computing out-of-distribution limits", "images") as update:
+            write_threshold(run, update)
+    if not (run.folder / layout.CARD).is_file():
+        write_model_card(run)
+    return run
+
+
+# -- results -------------------------------------------------------------------------------------
+def evaluate(
+    run: Run | Place,
+    data: Place | EvaluatedSplit | None = None,
+    split: str = "test",
+    *,
+    force: bool = False,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    colour_map: str = COLOUR_MAP,
+    progress: Update | None = None,
+) -> dict[str, Any]:
+    """Evaluate a run on a split: AUROC, calibration, and where its prototypes activate.
+
+    Writes evaluation/SPLIT.json, SPLIT.csv and plots into the run folder; for the test split also the model
+    card and report.html; for validation also the out-of-distribution limits.
+
+    Args:
+        run: A run, or its folder.
+        data: The manifest, by default the one of training; or a split from `evaluation.split`.
+        split: `train`, `validation` or `test`.
+        force: Evaluate although the run was trained on some of the images; the result is marked as leaked.
+        bootstrap: Number of resamples of the confidence intervals.
+        seed: Seed of the resamples.
+        colour_map: Matplotlib colormap of the report's heat maps.
+        progress: Called with (images done, images in all).
+
+    Example:
+        >>> import protopyramid as pp                                      # doctest: +SKIP
+        >>> result = pp.evaluate("runs/first")                             # doctest: +SKIP
+        >>> result["auroc"]["mean"], result["auroc"]["ci95"]               # doctest: +SKIP
+        (0.91, [0.88, 0.94])
+    """
+    from protopyramid.evaluation.evaluate import evaluate_split
+    from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
+
+    run = _loaded(run)
+    chosen = data if isinstance(data, EvaluatedSplit) else evaluated_split(run, data, split, force)
+    result = evaluate_split(run, chosen, bootstrap, seed, progress)
+    if chosen.name == "test":
+        from protopyramid.reports.model_card import write_model_card
+        from protopyramid.reports.report import write_report
+
+        write_model_card(run, result)
+        write_report(run, result, chosen.samples, colour_map)
+    return result
+
+
+def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[dict[str, Any], Path]:
+    """Count which ordinary and which strange images are flagged as out-of-distribution, and write it."""
+    from protopyramid.evaluation.ood_check import flag_figures
+
+    found = flag_figures(run, chosen, seed)
+    return found, run.folder.write_json(f"{layout.EVALUATION}/{chosen.name}-flags.json", found)
+
+
+def predict(
+    run: Run | Place,
+    images: Place | Sequence[Place],
+    *,
+    split: str | None = None,
+    regions: Sequence[Box] = (),
+    regions_mm: Sequence[Box] = (),
+    lesions: Sequence[Box] = (),
+    crop: str | None = None,
+    compile: bool = False,
+    progress: Update | None = None,
+    unreadable: Callable[[Path, UserError], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Class probabilities, strongest prototypes and out-of-distribution flag of each image.
+
+    Args:
+        run: A run, or its folder.
+        images: Image files, folders (searched with their subfolders), or one table (CSV) with a column
+            `image`.
+        split: Only the rows of this split of the table.
+        regions: Regions of one image that the model is to see, each x0, y0, x1, y1 in pixels of the file; a
+            region that is not square is made so around its centre.
+        regions_mm: The same in millimetres from the upper left corner; needs a file with pixel spacing.
+        lesions: Lesion boxes on one image in pixels of the file; the run's margin is added around them.
+        crop: `lesion` cuts the lesion boxes of a table from their images, `none` ignores them; by default
+            as in training.
+        compile: Compile the network first, which pays for many images.
+        progress: Called with (images done, images in all).
+        unreadable: Called for an image that cannot be read, which is then left out; by default its error is
+            raised.
+
+    Example:
+        >>> import protopyramid as pp                                      # doctest: +SKIP
+        >>> records = pp.predict("runs/first", ["lesion.png", "films/"])   # doctest: +SKIP
+        >>> records[0]["predicted"], records[0]["unlike_training"]         # doctest: +SKIP
+        ('spiculated', False)
+    """
+    from protopyramid.inference.prediction import predict_samples, with_labels
+    from protopyramid.inference.requests import Marks, requested, table_of, warn_of_films
+
+    paths = _paths(images)
+    run = _loaded(run)
+    request = requested(run, paths, split, Marks(regions, regions_mm, lesions), crop)
+    if compile:
+        compile_run(run)
+    failed: dict[int, UserError] = {}  # by the sample's identity
+
+    def leave_out(sample: Sample, error: UserError) -> None:
+        assert unreadable is not None
+        failed[id(sample)] = error
+        unreadable(sample.image, error)
+
+    handler = leave_out if unreadable is not None else None
+    records = predict_samples(run, request.samples, progress, request.data, handler)
+    if not records and failed:
+        raise next(iter(failed.values()))
+    warn_of_films(run, request)
+    if table_of(paths, split) is None:
+        return records
+    return with_labels(records, [each for each in request.samples if id(each) not in failed])
+
+
+def compile_run(run: Run) -> None:
+    """Compile a run's network, or warn why it runs uncompiled."""
+    from protopyramid.inference.batches import compile_network
+
+    reason = compile_network(run.model, run.config.data.image_size)
+    if reason is not None:
+        warnings.warn(f"not compiled: {reason}; the network runs as it is", stacklevel=2)
+
+
+def explain(
+    run: Run | Place, image: Place, name: str | None = None, *, region: Box | None = None
+) -> Explanation:
+    """Explain one image: every class score as a sum over prototypes, with the cases behind them.
+
+    Args:
+        run: A run, or its folder.
+        image: The image file.
+        name: What the explanation calls the image; by default the file's name.
+        region: What the model is to see, x0, y0, x1, y1 in pixels of the file; a region that is not square
+            is made so around its centre. By default all of the image.
+
+    Example:
+        >>> import protopyramid as pp                                      # doctest: +SKIP
+        >>> explanation = pp.explain("runs/first", "lesion.png")           # doctest: +SKIP
+        >>> explanation.predicted                                          # doctest: +SKIP
+        'spiculated'
+        >>> explanation.save("why.png")                                    # doctest: +SKIP
+    """
+    from protopyramid.explain.explanation import explain_file
+
+    return explain_file(_loaded(run), image, name, region)
+
+
+@dataclass(frozen=True)
+class SavedExplanation:
+    """An explanation, the files it was written to, and its place among `total` images."""
+
+    explanation: Explanation
+    paths: list[Path]
+    number: int
+    total: int
+
+
+def explain_all(
+    run: Run | Place,
+    images: Place | Sequence[Place],
+    out: Place,
+    *,
+    split: str | None = None,
+    regions: Sequence[Box] = (),
+    regions_mm: Sequence[Box] = (),
+    lesions: Sequence[Box] = (),
+    crop: str | None = None,
+    limit: int = 0,
+    top: int = 5,
+    colour_map: str = COLOUR_MAP,
+) -> Iterator[SavedExplanation]:
+    """Explain images one after the other and write each explanation to `out` as PNG, PDF and JSON.
+
+    Args:
+        run: A run, or its folder.
+        images: As in `predict`.
+        out: The folder to write to.
+        split: Only the rows of this split of the table.
+        regions: As in `predict`.
+        regions_mm: As in `predict`.
+        lesions: As in `predict`.
+        crop: As in `predict`.
+        limit: The largest number of images; 0 means all.
+        top: Number of prototypes in the figure.
+        colour_map: Matplotlib colormap of the heat maps.
+    """
+    from protopyramid.explain.explanation import explain_sample
+    from protopyramid.figures.drawing import check_colour_map
+    from protopyramid.inference.requests import Marks, requested, table_of
+
+    folder = Path(out)
+    check_output_folder(folder)
+    check_colour_map(colour_map)
+    paths = _paths(images)
+    run = _loaded(run)
+    request = requested(run, paths, split, Marks(regions, regions_mm, lesions), crop)
+    samples = request.samples[:limit] if limit else request.samples
+    in_table = table_of(paths, split) is not None
+    names = [each.name if in_table else Path(each.name).name for each in samples]
+    stems = distinct_stems(names)
+    for number, (sample, name, stem) in enumerate(zip(samples, names, stems, strict=True), 1):
+        explanation = explain_sample(run, replace(sample, name=name), request.data)
+        paths_written = [folder / f"{stem}{kind}" for kind in FIGURE_KINDS]
+        explanation.save_all(paths_written, top, colour_map)
+        yield SavedExplanation(explanation, paths_written, number, len(samples))
+
+
+def distinct_stems(names: Sequence[str]) -> list[str]:
+    """File names without suffix, each used once, also where a disk does not distinguish a from A.
+
+    >>> distinct_stems(["x/a.png", "y/A.png", "a-2.png"])
+    ['a', 'A-2', 'a-2-2']
+    """
+    taken: set[str] = set()
+    stems = []
+    for name in names:
+        plain = Path(name).stem
+        stem, number = plain, 2
+        while stem.lower() in taken:
+            stem, number = f"{plain}-{number}", number + 1
+        taken.add(stem.lower())
+        stems.append(stem)
+    return stems
+
+
+def compare(
+    runs: Sequence[Run | Place],
+    data: Place | None = None,
+    split: str = "test",
+    *,
+    bootstrap: int = 1000,
+    seed: int = 0,
+    progress: Update | None = None,
+) -> Comparison:
+    """Compare runs on the same images: AUROC with intervals and a paired test, and localisation.
+
+    Runs that are not evaluated on the split yet are evaluated.
+
+    Args:
+        runs: Runs, or their folders; the others are tested against the first.
+        data: One manifest for all; by default each run's own.
+        split: `train`, `validation` or `test`.
+        bootstrap: Number of resamples of intervals and test.
+        seed: Seed of the resamples.
+        progress: Called with (images done, images in all).
+
+    Example:
+        >>> import protopyramid as pp                                      # doctest: +SKIP
+        >>> comparison = pp.compare(["runs/first", "runs/vgg16"])          # doctest: +SKIP
+        >>> print(comparison.markdown())                                   # doctest: +SKIP
+        >>> comparison.write("comparison")                                 # doctest: +SKIP
+    """
+    from protopyramid.evaluation.comparison import compare as compare_runs
+    from protopyramid.explain.saliency import METHODS
+
+    loaded = [_loaded(run) for run in runs]
+    _check_distinct(loaded)
+    return compare_runs(loaded, data, split, bootstrap, seed, METHODS, progress)
+
+
+def write_comparison(
+    comparison: Comparison,
+    runs: Sequence[Run],
+    out: Place,
+    *,
+    data: Place | None = None,
+    figures: bool = True,
+    colour_map: str = COLOUR_MAP,
+) -> list[Path]:
+    """Write a comparison's tables and, as far as its images still exist, its figures; gives the files."""
+    written = comparison.write(out)
+    if not figures:
+        return written
+    from protopyramid.evaluation.comparison import same_images
+    from protopyramid.reports import comparison as reports
+
+    chosen = same_images(runs[0], comparison.digest, data, comparison.split)
+    if chosen is None:
+        return written
+    path, teaser = Path(out, "comparison.png"), Path(out, "teaser.png")
+    written.append(reports.write_comparison(runs, chosen.samples, path, colour_map=colour_map))
+    if any(run.model.prototypes is not None for run in runs):
+        written.append(reports.write_teaser(runs, chosen.samples, teaser, colour_map))
+    return written
+
+
+def export(run: Run | Place, format: Format = "onnx", out: Place | None = None) -> Exported:
+    """Export a run's model, from image to logits, scores and similarity maps, checked against torch.
+
+    Args:
+        run: A run, or its folder.
+        format: `onnx` or `torch-export`.
+        out: The file to write; by default export/NAME.onnx in the run folder.
+
+    Example:
+        >>> import protopyramid as pp                                      # doctest: +SKIP
+        >>> done = pp.export("runs/first")                                 # doctest: +SKIP
+        >>> done.path, done.difference                                     # doctest: +SKIP
+        (PosixPath('runs/first/export/first.onnx'), 9e-07)
+    """
+    from protopyramid.export import export_run
+
+    return export_run(_loaded(run), format, None if out is None else Path(out))
+
+
+# -- prototypes ----------------------------------------------------------------------------------
+def show_prototypes(
+    run: Run | Place,
+    data: Place | None = None,
+    out: Place | None = None,
+    *,
+    nearest: int = 6,
+    colour_map: str = COLOUR_MAP,
+    bars: Bars = no_bar,
+) -> list[Path]:
+    """Draw the prototypes by class and level and, where the data is at hand, their nearest images.
+
+    Args:
+        run: A run, or its folder.
+        data: The manifest, by default the one of training.
+        out: The folder to write to, by default the run folder.
+        nearest: Number of nearest images per prototype and split.
+        colour_map: Matplotlib colormap of the heat maps.
+        bars: Shows the progress of each split.
+    """
+    from protopyramid.reports.gallery import write_gallery, write_nearest
+    from protopyramid.runs.provenance import training_manifest
+
+    run = _loaded(run)
+    folder = run.folder.path if out is None else Path(out)
+    written = [write_gallery(run, folder, colour_map)]
+    if data is None and training_manifest(run) is None:
+        warnings.warn(
+            f"{run.folder.path}: its training manifest no longer exists, so nearest images are left out; "
+            "name one with --data MANIFEST",
+            stacklevel=2,
+        )
+        return written
+    found = {}
+    for split in ("train", "test"):
+        samples = _split_or_nothing(run, data, split)
+        if samples:
+            found[split] = _nearest(run, samples, nearest, split, bars)
+    return written + write_nearest(run, found, folder)
+
+
+def prune(
+    run: Run | Place,
+    data: Place | None = None,
+    out: Place | None = None,
+    *,
+    remove: Sequence[int] = (),
+    nearest: int = 6,
+    least: int = 3,
+    bars: Bars = no_bar,
+) -> Pruned | None:
+    """Write a finished run without some prototypes, with its head fitted again; None if all are kept.
+
+    Args:
+        run: A run, or its folder.
+        data: The manifest, by default the one of training.
+        out: The new run folder, by default RUN-pruned.
+        remove: Indices of the prototypes to remove; by default those whose nearest images are of other
+            classes.
+        nearest: Number of nearest training images looked at.
+        least: Minimum number of same-class images among them that a prototype needs to be kept.
+        bars: Shows the progress of the search.
+    """
+    from protopyramid.prototypes import pruning
+    from protopyramid.prototypes.neighbours import misplaced
+
+    run = _loaded(run)
+    folder = Path(f"{run.folder.path}-pruned" if out is None else out)
+    train = _split_or_nothing(run, data, "train")
+    if not train:
+        raise UserError(
+            f"{data or run.folder.path}: no training rows, which the head is fitted to; "
+            "name a manifest that has them with --data"
+        )
+    removed = list(remove) or misplaced(run, _nearest(run, train, nearest, "train", bars), least)
+    if not removed:
+        return None
+    pruning.kept_prototypes(run, removed)  # refused before anything is written
+    check_output_folder(folder, empty=True)
+    validation = _split_or_nothing(run, data, "validation")
+    pruned = pruning.prune(run, removed, folder, train, validation)
+    finish(pruned.run)
+    return pruned
+
+
+def _nearest(
+    run: Run, samples: Sequence[Sample], count: int, split: str, bars: Bars
+) -> list[list[Neighbour]]:
+    from protopyramid.prototypes.neighbours import nearest_images
+
+    with bars(f"nearest images in {split}") as update:
+        return nearest_images(run, samples, count, update)
+
+
+def _split_or_nothing(run: Run, data: Place | None, split: str) -> tuple[Sample, ...]:
+    """The samples of a split, as training split them; () where it has none."""
+    from protopyramid.data.manifest import read_manifest
+    from protopyramid.runs.provenance import find_manifest, split_samples
+
+    manifest = read_manifest(find_manifest(run, data), run.config.data.classes)
+    try:
+        return split_samples(manifest, split, run.provenance.splits)
+    except UserError:
+        return ()
+
+
+# -- arguments -----------------------------------------------------------------------------------
+def _loaded(run: Run | Place) -> Run:
+    return run if isinstance(run, Run) else load_run(run)
+
+
+def _check_distinct(runs: Sequence[Run]) -> None:
+    """Refuse a run that is given twice."""
+    seen: set[Path] = set()
+    for run in runs:
+        path = run.folder.path.resolve()
+        if path in seen:
+            raise UserError(f"{run.folder.path}: this run is given twice; give each run once")
+        seen.add(path)
+
+
+def _paths(images: Place | Sequence[Place]) -> list[Path]:
+    return [Path(images)] if isinstance(images, str | Path) else [Path(each) for each in images]

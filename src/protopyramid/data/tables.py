@@ -1,0 +1,76 @@
+"""Reading CSV tables: manifests, tables of films, and those that come with a download."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import NamedTuple
+
+from protopyramid.errors import UserError
+
+LARGEST = 2**30  # bytes; no table of a dataset is nearly as large
+
+
+class Record(NamedTuple):
+    """One record of a table, with the line on which it starts (the header is on line 1)."""
+
+    line: int
+    fields: list[str]
+
+
+def read_table(path: Path, what: str = "table", lenient: bool = False) -> list[Record]:
+    """The non-empty records of a CSV file, the header first. `what` names the table in messages.
+
+    With `lenient`, for files of others: semicolons may separate fields, text that is not UTF-8 is taken
+    for Latin-1, and stray quotation marks are kept.
+    """
+    text = _text(path, what, lenient)
+    header = text.partition("\n")[0]
+    semicolons = lenient and header.count(";") > header.count(",")
+    reader = csv.reader(
+        io.StringIO(text, newline=""), delimiter=";" if semicolons else ",", strict=not lenient
+    )
+    table: list[Record] = []
+    line = 1
+    try:
+        for fields in reader:
+            if any(value.strip() for value in fields):
+                table.append(Record(line, fields))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f"{path}: row {line} is not CSV ({error}); check its quotation marks"
+        ) from None
+    if not table:
+        raise UserError(f"{path}: the {what} is empty; add a header line and rows")
+    return table
+
+
+def _text(path: Path, what: str, lenient: bool) -> str:
+    content = _content(path, what)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if not lenient:
+            raise UserError(
+                f"{path}: byte {error.start} is not UTF-8 text; save the {what} as CSV in UTF-8"
+            ) from None
+        text = content.decode("latin-1")
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise UserError(f"{path}: line {line} has a NUL byte; save the {what} as plain CSV")
+    return text
+
+
+def _content(path: Path, what: str) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise UserError(f"{path}: {size} bytes are too many for a {what}; give another file")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"{path}: cannot read the {what} ({reason}); give the path of a CSV file"
+        ) from None

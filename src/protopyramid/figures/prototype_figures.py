@@ -1,0 +1,172 @@
+"""Figures of the prototypes of a run: by class and level, and each beside its nearest images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from protopyramid.figures.case_figure import LEVEL_WORDS
+from protopyramid.figures.drawing import AGAINST, COLOUR_MAP, FOR, INK, MUTED, Picture, Sheet
+from protopyramid.figures.text import decimal, shortened
+from protopyramid.model.activation import Region
+
+LEFT, TOP = 0.3, 1.25
+PAIR_TILE, PAIR_GAP = 1.15, 0.05
+PAIR = 2 * PAIR_TILE + PAIR_GAP + 0.25
+NEAR_TILE, NEAR_GAP, NEAR_ROW, NEAR_LABEL = 1.2, 0.07, 1.32, 1.35
+OTHER_CLASS = "#a34700"
+THIN = 0.8  # lines on small tiles
+GALLERY_NOTE = (
+    "Each pair: left, the training image with the prototype's part outlined and boxed; right, how well "
+    "each part of that image matches the prototype."
+)
+
+
+@dataclass(frozen=True)
+class GalleryItem:
+    """A prototype with its source image and the region on which it activates there."""
+
+    index: int
+    class_name: str
+    level: int
+    image: Picture
+    region: Region
+
+
+def gallery_figure(
+    items: Sequence[GalleryItem], classes: Sequence[str], title: str, colour_map: str = COLOUR_MAP
+) -> Figure:
+    """Prototypes by class (down) and level (across): source image with region, and activation.
+
+    A single class is not named again below the title.
+    """
+    levels = sorted({item.level for item in items}) or [5]
+    groups = {
+        (name, level): [i for i in items if i.class_name == name and i.level == level]
+        for name in classes
+        for level in levels
+    }
+    heights = {name: max(len(groups[name, level]) for level in levels) for name in classes}
+    shown = [name for name in classes if heights[name]]
+    space = 0.5 if len(classes) > 1 else 0.0
+    height = TOP + sum(heights[n] * (PAIR_TILE + PAIR_GAP) + space for n in shown) + 0.35
+    sheet = Sheet(max(LEFT + len(levels) * PAIR + 0.2, 10.6), max(height, 2.2))
+    _draw_gallery_head(sheet, title, levels)
+    y = TOP
+    for name in shown:
+        if space:
+            style = {"fontsize": 13, "fontweight": "bold", "color": FOR}
+            sheet.write(LEFT, y + 0.12, shortened(name, 40), **style)
+        for column, level in enumerate(levels):
+            for row, item in enumerate(groups[name, level]):
+                top = y + 0.84 * space + row * (PAIR_TILE + PAIR_GAP)
+                _draw_pair(sheet, LEFT + column * PAIR, top, item, colour_map)
+        y += heights[name] * (PAIR_TILE + PAIR_GAP) + space
+    return sheet.figure
+
+
+def level_title(level: int) -> str:
+    """The name of a level in a heading.
+
+    >>> level_title(2)
+    'Level 2 (finest)'
+    """
+    word = LEVEL_WORDS.get(level)
+    return f"Level {level}" + (f" ({word})" if word else "")
+
+
+def _draw_gallery_head(sheet: Sheet, title: str, levels: Sequence[int]) -> None:
+    sheet.write(LEFT, 0.2, title, fontsize=15, fontweight="bold")
+    sheet.write(LEFT, 0.52, GALLERY_NOTE, fontsize=10, color=MUTED)
+    for column, level in enumerate(levels):
+        text = level_title(level)
+        sheet.write(LEFT + column * PAIR, 0.9, text, fontsize=12, fontweight="bold")
+
+
+def _draw_pair(sheet: Sheet, x: float, y: float, item: GalleryItem, colour_map: str) -> None:
+    source = sheet.tile(x, y, PAIR_TILE)
+    source.show(item.image)
+    source.mark(item.region, THIN)
+    source.tag(f"{item.index}")
+    heat = sheet.tile(x + PAIR_TILE + PAIR_GAP, y, PAIR_TILE)
+    heat.show_heat(item.image, item.region, colour_map)
+
+
+@dataclass(frozen=True)
+class NeighbourTile:
+    """An image near a prototype: the prototype's region on it, and the class of the image."""
+
+    image: Picture
+    region: Region
+    label: str
+    similarity: float
+    same_class: bool
+
+
+@dataclass(frozen=True)
+class NeighbourRow:
+    """A prototype, and its nearest images by the name of their split."""
+
+    item: GalleryItem
+    nearest: Mapping[str, Sequence[NeighbourTile]]
+
+
+def neighbours_figure(rows: Sequence[NeighbourRow], title: str, cosine: bool = True) -> Figure:
+    """One row per prototype: its source, then the nearest images of each split.
+
+    A tile of another class has a dashed orange frame and a cross: told apart without colour. `cosine`:
+    whether similarities are cosines; if not, they have no upper limit and are called scores.
+    """
+    starts, width = _split_starts(rows)
+    sheet = Sheet(max(width + 0.1, 9.6), 1.2 + max(len(rows), 1) * NEAR_ROW + 0.15)
+    sheet.write(LEFT, 0.2, title, fontsize=15, fontweight="bold")
+    number = "similarity (1 = identical)" if cosine else "score (higher = more alike)"
+    note = (
+        "Outlined: the part of each image most like the prototype, with its "
+        f"{number}. ✕ and dashed frame: an image of another class."
+    )
+    sheet.write(LEFT, 0.5, note, fontsize=10, color=MUTED)
+    sheet.write(LEFT + NEAR_LABEL, 0.88, "Prototype", fontsize=12, fontweight="bold")
+    for name, x in starts.items():
+        sheet.write(x, 0.88, f"Nearest in {name}", fontsize=12, fontweight="bold")
+    for place, row in enumerate(rows):
+        y = 1.2 + place * NEAR_ROW
+        _draw_prototype(sheet, y, row.item)
+        for name, tiles in row.nearest.items():
+            for column, near in enumerate(tiles):
+                _draw_neighbour(sheet, starts[name] + column * (NEAR_TILE + NEAR_GAP), y, near)
+    return sheet.figure
+
+
+def _split_starts(rows: Sequence[NeighbourRow]) -> tuple[dict[str, float], float]:
+    """Where the tiles of each split begin, and where the last ones end."""
+    starts, x = {}, LEFT + NEAR_LABEL + NEAR_TILE + 0.3
+    for name in dict.fromkeys(name for row in rows for name in row.nearest):
+        starts[name] = x
+        count = max(len(row.nearest.get(name, ())) for row in rows)
+        x += count * (NEAR_TILE + NEAR_GAP) + 0.25
+    return starts, x
+
+
+def _draw_prototype(sheet: Sheet, y: float, item: GalleryItem) -> None:
+    middle = y + NEAR_TILE / 2
+    name = shortened(item.class_name, 15)
+    sheet.write(LEFT, middle - 0.3, f"prototype {item.index}", fontsize=10, color=MUTED)
+    sheet.write(LEFT, middle - 0.1, name, fontsize=11, fontweight="bold")
+    sheet.write(LEFT, middle + 0.12, f"level {item.level}", fontsize=10)
+    tile = sheet.tile(LEFT + NEAR_LABEL, y, NEAR_TILE)
+    tile.show(item.image)
+    tile.mark(item.region, THIN)
+
+
+def _draw_neighbour(sheet: Sheet, x: float, y: float, near: NeighbourTile) -> None:
+    tile = sheet.tile(x, y, NEAR_TILE)
+    tile.show(near.image)
+    tile.mark(near.region, THIN)
+    if not near.same_class:
+        tile.frame(AGAINST)
+    cross, colour = ("", INK) if near.same_class else ("✕ ", OTHER_CLASS)
+    tile.tag(cross + shortened(near.label, 14), colour)
+    tile.tag(decimal(near.similarity), INK, (0.97, 0.97))

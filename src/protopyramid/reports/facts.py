@@ -1,0 +1,98 @@
+"""What pages and cards say of a run: its summary, its data, its stored results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from protopyramid.config.schema import MARGIN_CLASSES
+from protopyramid.figures.text import counted, figure_text, listed
+from protopyramid.prototypes.pruning import prunings
+from protopyramid.runs import layout
+from protopyramid.runs.provenance import Provenance
+from protopyramid.runs.run import Run
+
+PAPER = (
+    'Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification '
+    'of Mass Margins in Digital Mammography", CVPR Workshops 2024'
+)
+Results = Mapping[str, Any]
+
+
+def stored_results(run: Run) -> Results | None:
+    """The evaluation of the test split in the run folder, if there is one."""
+    if not (run.folder / layout.evaluation("test")).is_file():
+        return None
+    found: Results = run.folder.read_json(layout.evaluation("test"))
+    return found
+
+
+def run_facts(run: Run) -> Provenance:
+    """The run's provenance, empty if the run has none."""
+    return run.provenance if (run.folder / layout.DATA).is_file() else Provenance()
+
+
+def nested(content: Any, *keys: str) -> Any:
+    """A nested value, or None where a key is missing.
+
+    >>> nested({"a": {"b": 1}}, "a", "b"), nested({"a": None}, "a", "b")
+    (1, None)
+    """
+    for key in keys:
+        if not isinstance(content, Mapping):
+            return None
+        content = content.get(key)
+    return content
+
+
+def margins(run: Run) -> bool:
+    """Whether the classes are mass margins."""
+    return set(run.config.data.classes) <= set(MARGIN_CLASSES)
+
+
+def summary(run: Run) -> str:
+    """What this model is, in two sentences."""
+    what = "mammogram patches by the margin of the mass" if margins(run) else "images"
+    system, names = run.config.system, listed(_class_names(run))
+    if not run.prototypes:
+        return (
+            f"This model classifies {what} as {names} with an ordinary neural network ({system}). "
+            "It is a black box: it names no case behind its answer, and heat maps only show where its "
+            "prediction reacts to the image."
+        )
+    return (
+        f"This model ({system}) classifies {what} as {names} by comparing parts of the image with parts "
+        f"of known training images, its {counted(len(run.prototypes), 'prototype')}. Every prediction is "
+        f"a sum of “this part looks like that part of a known case”, on {_levels(run)} "
+        "(2 = fine detail, 5 = coarse), so that each step can be checked by eye."
+    )
+
+
+def pruning_history(run: Run) -> list[str]:
+    """What was pruned from the run, one sentence per pruning, oldest first."""
+    lines = []
+    for record in prunings(run):
+        removed = record["removed"]
+        numbers = listed([str(index) for index in removed], "and")
+        noun = "prototype" if len(removed) == 1 else "prototypes"
+        line = (
+            f"pruned from the run `{record['from']}`: {noun} {numbers} removed, head fitted again"
+        )
+        before, after = (nested(record, key, "auroc") for key in ("before", "validation"))
+        if before is not None and after is not None:
+            line += f"; validation AUROC {figure_text(before)} before, {figure_text(after)} after"
+        lines.append(line)
+    return lines
+
+
+def _class_names(run: Run) -> list[str]:
+    negative = run.config.data.negative_class
+    return [
+        f"{name} (no mass)" if margins(run) and name == negative else name
+        for name in run.config.data.classes
+    ]
+
+
+def _levels(run: Run) -> str:
+    levels = sorted({record.level for record in run.prototypes})
+    return f"level {levels[0]}" if len(levels) == 1 else f"levels {levels[0]} to {levels[-1]}"

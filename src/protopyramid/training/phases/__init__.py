@@ -1,0 +1,1 @@
+"""The phases of a schedule, one module each: train, project, fit the head."""

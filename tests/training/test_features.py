@@ -1,0 +1,105 @@
+"""Features come from the cache as from the images, and a cache is used only where it fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from protopyramid.data.manifest import read_manifest
+from protopyramid.data.store import ImageStore
+from protopyramid.model import build_model
+from protopyramid.training.distributed import start_fabric
+from protopyramid.training.features import CachePlace, FeatureBatch, FeatureSource
+from protopyramid.utils.faults import observed_by
+from protopyramid.utils.progress import Reporter
+
+from ..harness import tiny
+
+
+def source_of(
+    phantoms: Path, folder: Path, shared: bool = False, **options: Any
+) -> tuple[FeatureSource, Any]:
+    config = tiny(**options)
+    place = CachePlace(folder, shared)
+    torch.manual_seed(0)
+    samples = read_manifest(phantoms).split("train")[:5]
+    model = build_model(config).eval()
+    return FeatureSource("train", model, ImageStore(samples, config.data), config, place), model
+
+
+@pytest.mark.parametrize(("cut", "shared"), [(5, False), (3, False), (1, False), (3, True)])
+def test_every_copy_of_every_image_comes_from_the_cache_as_from_the_images(
+    phantoms: Path, tmp_path: Path, cut: int, shared: bool
+) -> None:
+    source, model = source_of(phantoms, tmp_path, shared)
+    images, repeats = np.array([0, 4, 2, 2]), np.array([0, 0, 0, 1])
+
+    def batches() -> list[FeatureBatch]:
+        copies = [source.fixed(images, repeats, epoch, 3) for epoch in range(3)]
+        return [source.plain(images), *copies]
+
+    direct = batches()
+    fabric = start_fabric(1, "32-true", "cpu")
+    source.open_cache(cut, 3, fabric, Reporter(quiet=True))
+    for mine, wanted in zip(batches(), direct, strict=True):
+        assert torch.equal(mine.masks, wanted.masks)
+        assert torch.equal(mine.annotated, wanted.annotated)
+        with torch.no_grad():
+            z, expected = (model.pyramid_from_maps(f.maps) for f in (mine, wanted))
+        for level, value in expected.items():
+            torch.testing.assert_close(z[level], value, rtol=1e-5, atol=1e-6)
+    masks = [tuple(batch.masks.flatten().tolist()) for batch in direct]
+    assert len(set(masks)) > 1  # the copies differ
+
+
+def test_copies_are_cached_in_the_precision_of_training_and_plain_images_exactly(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    images = np.arange(5)
+    found = {}
+    for precision in ("32-true", "bf16-mixed"):
+        source, _ = source_of(phantoms, tmp_path / precision, train__precision=precision)
+        source.open_cache(3, 1, start_fabric(1, precision, "cpu"), Reporter(quiet=True))
+        found[precision] = [source.plain(images), source.fixed(images, images * 0, 0, 1)]
+    (plain, copy), (plain_bf16, copy_bf16) = found.values()
+    assert torch.equal(plain_bf16.maps[3], plain.maps[3])
+    assert torch.equal(copy_bf16.maps[3], copy_bf16.maps[3].bfloat16().float())
+    assert not torch.equal(copy_bf16.maps[3], copy.maps[3])
+    torch.testing.assert_close(copy_bf16.maps[3], copy.maps[3], rtol=0.05, atol=0.02)
+
+
+def test_a_complete_cache_is_used_again_and_another_is_built_again(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    built: list[str] = []
+    fabric = start_fabric(1, "32-true", "cpu")
+
+    def open_again(copies: int = 1, change: float = 0.0, **options: Any) -> int:
+        source, model = source_of(phantoms, tmp_path, **options)
+        with torch.no_grad():
+            next(model.backbone.parameters()).add_(change)
+        with observed_by(lambda point: built.append(point) if point == "cache-flush" else None):
+            source.open_cache(5, copies, fabric, Reporter(quiet=True))
+        return len(built) // 2  # images as they are, and their copies
+
+    assert open_again() == 1
+    assert open_again() == 1
+    assert open_again(copies=2) == 2
+    assert open_again(copies=2, change=1e-3) == 3
+    assert open_again(copies=2, change=1e-3, augmentation__rotation=3.0) == 4
+    options = {"augmentation__rotation": 3.0, "train__seed": 5}
+    assert open_again(copies=2, change=1e-3, **options) == 5
+    assert open_again(copies=2, change=1e-3, train__precision="bf16-mixed", **options) == 6
+
+
+def test_a_cache_made_with_another_padding_is_not_taken(phantoms: Path, tmp_path: Path) -> None:
+    """Frozen weights of one kind of padding have the same bytes as those of the other."""
+    first, second = (
+        source_of(phantoms, tmp_path, model__backbone__padding=padding)[0].key(3, 1)
+        for padding in ("zeros", "replicate")
+    )
+    assert first != second
