@@ -1,20 +1,21 @@
-# make setup | demo | test | lint | format | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks
+# make setup | demo | test | test-fast | lint | format | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Runs at a time of a study, one thread each.
+# Runs of a study at a time, one thread each.
 WORKERS ?= 2
-# The lesions that results-cbis, -folds, -long and -looks are made on (docs/data.md), and ImageNet weights: a file, or "imagenet".
+# The dataset of results-cbis, -folds, -long and -looks (docs/data.md), and ImageNet weights: a file, or "imagenet".
 CBIS ?= ../shared/data/cbis-margins/manifest.csv
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo test lint format bench results-phantom results-ablations results-cbis results-folds results-long results-looks clean
+.PHONY: setup demo test test-fast lint format bench results-phantom results-ablations results-cbis results-folds results-long results-looks clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
 
-# The constraints choose the build of torch: without them pip takes one of several gigabytes.
+# The constraints pin every version. Where they do not lead pip to a CPU build of torch, install that first
+# (README.md, "Installation"); pip then keeps it.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "protopyramid needs Python 3.11 or newer")'
@@ -24,8 +25,14 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/protopyramid demo --out demo
 
+# Everything, with the coverage of this process (not of the processes that tests start).
 test: lint
-	$(BIN)/python -m pytest -q
+	$(BIN)/coverage run -m pytest -q
+	$(BIN)/coverage report
+
+# The quick tests on two processes, in about a minute: for use while writing code.
+test-fast: setup
+	$(BIN)/python -m pytest -q -n 2 -m "not slow"
 
 lint: setup
 	$(BIN)/ruff check .
@@ -46,7 +53,7 @@ results-phantom: setup
 results-ablations: setup
 	$(BIN)/protopyramid study studies/ablations.toml --out results/phantoms --workers $(WORKERS)
 
-# PRECISION=bf16-mixed is faster on processors that have it, and far slower on others (docs/scaling.md).
+# PRECISION=bf16-mixed is faster on CPUs with bf16 instructions and far slower on others (docs/scaling.md).
 PRECISION ?= 32-true
 REAL = --data $(CBIS) --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION) --workers $(WORKERS)
 
@@ -64,4 +71,4 @@ results-looks: setup
 	$(BIN)/protopyramid study studies/cbis-looks.toml --out results/cbis-long $(REAL)
 
 clean:
-	rm -rf build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist demo .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,6 +11,40 @@ import pytest
 
 RunMaker = Callable[..., Any]
 
+# Folders and files that train, export, kill, start processes or draw: minutes in all. `make test-fast`
+# leaves them out (`-m "not slow"`).
+SLOW = (
+    "benchmarks",
+    "cli/test_bench.py",
+    "cli/test_compare.py",
+    "cli/test_compile.py",
+    "cli/test_demo.py",
+    "cli/test_dicom.py",
+    "cli/test_evaluate.py",
+    "cli/test_export.py",
+    "cli/test_prototypes.py",
+    "cli/test_study.py",
+    "data/importers/test_writer.py",
+    "data/negatives",
+    "data/test_phantoms.py",
+    "evaluation",
+    "explain",
+    "golden",
+    "model/test_portability.py",
+    "prototypes",
+    "reports",
+    "studies/test_crossval.py",
+    "studies/test_pool.py",
+    "test_package.py",
+    "training/test_centring.py",
+    "training/test_distributed.py",
+    "training/test_feature_cache.py",
+    "training/test_finish.py",
+    "training/test_kill.py",
+    "training/test_resume.py",
+    "training/test_trainer.py",
+)
+
 # The tests' tensors are tiny: more threads only wait for each other. Set before torch is imported, and
 # passed on to the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,6 +58,18 @@ from .harness import (  # noqa: E402, F401
     tiny_toml,
 )
 from .untrained import black_box, lesion, make_run, manifest, run  # noqa: E402, F401
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is slow; a name in SLOW that is gone is an error, not a test that becomes fast."""
+    here = Path(__file__).parent
+    slow = [here / name for name in SLOW]
+    gone = [str(path) for path in slow if not path.exists()]
+    if gone:
+        raise pytest.UsageError(f"SLOW in {__file__} names what does not exist: {gone}")
+    for item in items:
+        if any(item.path.is_relative_to(path) for path in slow):
+            item.add_marker(pytest.mark.slow)
 
 
 def random_run(path: Path, table_path: Path, preset: str, **overrides: Any) -> Any:

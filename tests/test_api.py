@@ -33,7 +33,8 @@ AFTERWARDS = re.compile(r"evaluation/|manifest\.csv$|\.lock$")
 def quick() -> Config:
     """A system with prototypes that trains in a moment."""
     schedule = [{"step": "project"}, {"step": "fit-head"}]
-    return tiny(train__schedule=schedule)
+    # In a fold, half of the patients that are left make two for validation: limits need as many.
+    return tiny(train__schedule=schedule, data__validation_fraction=0.5)
 
 
 def files(run: Path) -> set[str]:
@@ -85,7 +86,7 @@ def test_a_run_is_the_same_whoever_made_it(
     assert done.code == 0, done.stderr
     cross_validate(quick(), phantoms, tmp_path / "crossval", 2, [0])
     study = tmp_path / "study.toml"
-    taken = '[[variants]]\nname = "taken"\nrun_of = "plain"\nset = {"model.looks" = 2}\n'
+    taken = '[[variants]]\nname = "taken"\nrun_of = "plain"\nset = {"model.tta" = 4}\n'
     study.write_text(
         'title = "T"\ndata = "manifest"\nseeds = [0]\n'
         f'[[variants]]\nname = "plain"\npreset = "{toml}"\n{taken}'
@@ -136,8 +137,7 @@ def test_finishing_says_what_it_does(
     command: Command, reference: Reference, tmp_path: Path
 ) -> None:
     done = command(*reference.arguments(tmp_path / "run"))
-    assert "computing out-of-distribution limits: 0 of 8 images" in done.stderr
-    assert "computing out-of-distribution limits: 8 of 8 images" in done.stderr
+    assert "computing out-of-distribution limits: 8 images" in done.stderr.splitlines()
 
 
 def test_a_finished_run_is_left_as_it_is(trained: Any, phantoms: Path) -> None:
@@ -225,7 +225,7 @@ def test_evaluate_and_compare_agree(trained: Any, tmp_path: Path, phantoms: Path
     black_box = tiny("vgg16", train__schedule=[{"step": "fit-head"}])
     other = pp.train(black_box, phantoms, tmp_path / "vgg16")
     comparison = pp.compare([trained.folder.path, other], bootstrap=9)
-    assert comparison.rows[0]["auroc"]["mean"] == result["auroc"]["mean"]
+    assert comparison.rows[0].auroc.mean == result.auroc.mean
     with pytest.raises(UserError, match="given twice"):
         pp.compare([trained, trained.folder.path])
 

@@ -17,11 +17,13 @@ from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run, load_run
 from protopyramid.utils.files import check_output_folder
-from protopyramid.utils.progress_bar import Bars, Update, no_bar, progress_bar
+from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
-    from protopyramid.evaluation.comparison import Comparison
+    from protopyramid.evaluation.comparison_results import Comparison
+    from protopyramid.evaluation.ood_check import FlagRates
+    from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
     from protopyramid.explain.explanation import Explanation
     from protopyramid.export import Exported, Format
@@ -93,14 +95,14 @@ def finish(run: Run | Place) -> Run:
     """
     import torch
 
-    from protopyramid.inference.ood import read_limits, write_threshold
+    from protopyramid.inference.ood import limits_are_current, write_threshold
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
     if run.config.train.threads:  # as in training: the number of threads can change the last digit
         torch.set_num_threads(run.config.train.threads)
-    if read_limits(run.folder) is None:
-        with progress_bar("computing out-of-distribution limits", "images") as update:
+    if not limits_are_current(run):
+        with progress_bar("computing out-of-distribution limits", announce=True) as update:
             write_threshold(run, update)
     if not (run.folder / layout.CARD).is_file():
         write_model_card(run)
@@ -118,7 +120,7 @@ def evaluate(
     seed: int = 0,
     colour_map: str = COLOUR_MAP,
     progress: Update | None = None,
-) -> dict[str, Any]:
+) -> Evaluation:
     """Evaluate a run on a split: AUROC, calibration, and where its prototypes activate.
 
     Writes evaluation/SPLIT.json, SPLIT.csv and plots into the run folder; for the test split also the model
@@ -137,8 +139,10 @@ def evaluate(
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
         >>> result = pp.evaluate("runs/first")                             # doctest: +SKIP
-        >>> result["auroc"]["mean"], result["auroc"]["ci95"]               # doctest: +SKIP
-        (0.91, [0.88, 0.94])
+        >>> result.auroc.mean, result.auroc.ci95                           # doctest: +SKIP
+        (0.91, (0.88, 0.94))
+        >>> result.to_json()["auroc"]["mean"]                              # doctest: +SKIP
+        0.91
     """
     from protopyramid.evaluation.evaluate import evaluate_split
     from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
@@ -155,12 +159,13 @@ def evaluate(
     return result
 
 
-def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[dict[str, Any], Path]:
-    """Count which ordinary and which strange images are flagged as out-of-distribution, and write it."""
-    from protopyramid.evaluation.ood_check import flag_figures
+def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRates, Path]:
+    """Measure how many images of a split and of made-up kinds are flagged as out of distribution."""
+    from protopyramid.evaluation.ood_check import flag_rates
 
-    found = flag_figures(run, chosen, seed)
-    return found, run.folder.write_json(f"{layout.EVALUATION}/{chosen.name}-flags.json", found)
+    found = flag_rates(run, chosen, seed)
+    name = f"{layout.EVALUATION}/{chosen.name}-flags.json"
+    return found, run.folder.write_json(name, found.to_json())
 
 
 def predict(

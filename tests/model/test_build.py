@@ -60,9 +60,9 @@ def test_a_network_composed_by_hand_is_the_presets(preset, compose):
     assert all(torch.equal(a.maps[level], b.maps[level]) for level in {*a.maps, *b.maps})
 
 
-def test_looks_of_the_configuration_reach_the_network():
-    config = load_config("fpn-iaia-bl", {"model.backbone.width": WIDTH, "model.looks": 4})
-    assert build_model(config).looks == 4
+def test_test_time_augmentation_reaches_the_network():
+    config = load_config("fpn-iaia-bl", {"model.backbone.width": WIDTH, "model.tta": 4})
+    assert build_model(config).tta == 4
 
 
 def test_the_black_box_has_no_prototypes_whatever_the_counts():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from protopyramid.config.loading import parse_assignments
+from protopyramid.config import parse_assignments
 from protopyramid.errors import UserError
 from protopyramid.training.data_check import training_manifest
 from protopyramid.training.engine import train_run
@@ -79,7 +79,7 @@ def test_the_negative_class_stays_where_the_labels_have_it(phantoms: Path, tmp_p
     )
     with pytest.raises(UserError, match=r'"other"') as caught:
         training_manifest(manifest, tiny())
-    assert "negative_class" not in str(caught.value)
+    assert "data.negative_class" not in str(caught.value)
 
 
 def test_patches_may_share_an_image_where_the_config_says_so(

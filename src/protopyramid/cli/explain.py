@@ -40,7 +40,7 @@ def explain(
     check_output_folder(out)  # before the slow imports
     from protopyramid import api
     from protopyramid.inference.requests import MARK_IT
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     colours = "jet" if jet else colour_map
     found = api.explain_all(
@@ -56,7 +56,7 @@ def explain(
         top=top,
         colour_map=colours,
     )
-    with progress_bar("explain", "images") as update:
+    with progress_bar("explain") as update:
         for saved in found:
             update(saved.number, saved.total)
             explanation = saved.explanation

@@ -39,10 +39,10 @@ def predict(
     from protopyramid import api
     from protopyramid.cli.console import say
     from protopyramid.inference.prediction import predictions_csv, write_csv
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     failed: list[str] = []
-    with progress_bar("predict", "images") as update:
+    with progress_bar("predict") as update:
         records = api.predict(
             run,
             images,

@@ -273,7 +273,8 @@ class PoolingConfig(Section):
     kind: Literal["focal", "topk", "max", "average"] = "focal"
     """Top-k mean minus the mean of all (paper), top-k mean (IAIA-BL), maximum (ProtoPNet), or mean."""
     k: PoolSize | dict[Level, PoolSize] = 9
-    """Patches in the top-k mean (ancestor: 9 of 196): a number, a fraction of the map, or a table of either by level."""
+    """Patches in the top-k mean (ancestor: 9 of 196): a number, a fraction of the map, or a table of
+    either by level."""
 
 
 class HeadConfig(Section):

@@ -143,7 +143,7 @@ def _for_show(sample: Sample) -> Prepared:
     image = read_image(sample.image)
     height, width = image.shape[:2]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # said by the check already
+        warnings.simplefilter("ignore")  # the check has reported it
         mask = None if sample.mask is None else read_mask(sample.mask, (height, width))
     box = None if sample.box is None else clip_box(sample.box, height, width)
     return prepare(image, mask, box, TILE, "pad")

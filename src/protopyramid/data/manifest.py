@@ -82,7 +82,7 @@ class Manifest:
 
 
 def read_manifest(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
-    """Read a manifest; all that is wrong with it is said at once, in one UserError."""
+    """Read a manifest; everything wrong with it is reported at once, in one UserError."""
     manifest, problems = parse_manifest(path, classes)
     if problems:
         raise UserError(f"{path}: {_listed(problems)}")
@@ -94,7 +94,7 @@ def parse_manifest(
 ) -> tuple[Manifest, list[str]]:
     """The rows of a manifest that can be used, and what is wrong with the others.
 
-    Only a file that is no table with the required columns at all raises UserError.
+    Only a file that is not a table with the required columns raises UserError.
     """
     path = Path(path)
     table = read_table(path, "manifest")
@@ -109,7 +109,7 @@ def parse_manifest(
     samples, repeated = _numbered(samples)
     problems += repeated + _unknown_labels(samples, classes)
     if len(table) == 1:
-        problems.append("has a header but no rows; add one row for each image")
+        problems.append("has a header but no rows; add one row per image")
     return Manifest(path, tuple(samples), columns), problems
 
 
@@ -141,7 +141,7 @@ def read_images(path: str | Path, places: bool = False) -> Manifest:
         sample = Sample(line, name, image, label, split, patient_id=patient)
         samples.append(_placed(sample, path.parent, values, problems) if places else sample)
     if len(table) == 1:
-        problems.append("has a header but no rows; add one row for each image")
+        problems.append("has a header but no rows; add one row per image")
     if problems:
         raise UserError(f"{path}: {_listed(problems)}")
     return Manifest(path, tuple(_numbered(samples)[0] if places else samples), columns)
@@ -176,10 +176,10 @@ def with_validation(manifest: Manifest, fraction: float, seed: int) -> Manifest:
     if manifest.split("validation"):
         return manifest
     if not train:
-        raise UserError(f"{manifest.path}: no row has split train; nothing to learn from")
+        raise UserError(f"{manifest.path}: no row has split train; add some to learn from")
     if len({sample.patient for sample in train}) == 1:
         raise UserError(
-            f"{manifest.path}: all train rows are of one patient, so none can be held out; "
+            f"{manifest.path}: all train rows belong to one patient, so none can be held out; "
             "add rows with split validation"
         )
     _warn_of_few_patients(manifest.path, train)
@@ -212,17 +212,17 @@ def with_test(manifest: Manifest, fraction: float, seed: int) -> Manifest:
 def with_fold(manifest: Manifest, folds: int, fold: int, seed: int) -> Manifest:
     """The manifest with one of its folds as test rows and the others as train rows.
 
-    Whole patients are dealt into folds. No row of the manifest's own test split is left.
+    Whole patients are assigned to folds. Rows of the manifest's own test split are left out.
     """
     samples = [sample for sample in manifest.samples if sample.split != "test"]
     if not samples:
-        raise UserError(f"{manifest.path}: all rows are test rows; there is nothing to train on")
+        raise UserError(f"{manifest.path}: all rows are test rows; add rows with split train")
     numbers = patient_folds(samples, folds, seed)
-    dealt = (
+    assigned = (
         replace(sample, split="test" if number == fold else "train")
         for sample, number in zip(samples, numbers, strict=True)
     )
-    return replace(manifest, samples=tuple(dealt))
+    return replace(manifest, samples=tuple(assigned))
 
 
 def manifest_text(manifest: Manifest, folder: Path) -> str:
@@ -255,7 +255,7 @@ def patient_folds(samples: Sequence[Sample], folds: int, seed: int) -> list[int]
 def patient_parts(samples: Sequence[Sample], shares: Sequence[float], seed: int) -> list[int]:
     """Put whole patients into parts, so that each part gets its share of every class.
 
-    Patients that hold much of a class go first (equal ones in random order), each to the part that
+    Patients with much of a class go first (equal ones in random order), each to the part that
     lacks most, relative to its share. So a class of two patients is in two parts, not one.
     """
     labels = sorted({sample.label for sample in samples})
@@ -307,7 +307,7 @@ def _read_header(path: Path, header: Record) -> tuple[str, ...]:
     ]
     for name in dict.fromkeys(columns):
         if name and columns.count(name) > 1:
-            problems.append(f"column {name!r} is there {columns.count(name)} times; keep one")
+            problems.append(f"column {name!r} occurs {columns.count(name)} times; keep one")
     boxed = [name for name in BOX_COLUMNS if name in columns]
     if boxed and len(boxed) < len(BOX_COLUMNS):
         missing = ", ".join(name for name in BOX_COLUMNS if name not in columns)
@@ -387,7 +387,7 @@ def read_box(line: int, values: Sequence[str], problems: list[str]) -> Box | Non
         return None
     columns = f"row {line}, {BOX_COLUMNS[0]} to {BOX_COLUMNS[3]}:"
     if not all(values):
-        problems.append(f"{columns} the box is given in part; give all four numbers or none")
+        problems.append(f"{columns} the box is incomplete; give all four numbers or none")
         return None
     try:
         x0, y0, x1, y1 = (float(value) for value in values)

@@ -22,7 +22,7 @@ from protopyramid.data.manifest import Sample
 
 GIGABYTE = 1e9
 WORKERS = 4
-LARGEST_PREFETCH = 256  # images on their way that are not yet asked for
+LARGEST_PREFETCH = 256  # images being decoded that nobody has asked for yet
 
 
 class Loaded(NamedTuple):
@@ -57,7 +57,7 @@ class ImageStore:
     """The images of some samples at the size of the model's input.
 
     Decoded images stay in memory until `data.memory_budget` gigabytes are full; others are decoded
-    each time. What `load` gives does not depend on the budget, on threads or on `prefetch`.
+    each time. What `load` returns does not depend on the budget, on threads or on `prefetch`.
     """
 
     def __init__(self, samples: Sequence[Sample], data: DataConfig) -> None:

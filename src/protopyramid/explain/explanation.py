@@ -1,11 +1,11 @@
 """Explaining an image: every logit as a sum over prototypes, with the cases behind them.
 
-Example:
-    >>> import protopyramid as pp                                          # doctest: +SKIP
-    >>> explanation = pp.load_run("runs/demo").explain("lesion.png")       # doctest: +SKIP
-    >>> explanation.predicted, explanation.strongest(1)[0].class_name      # doctest: +SKIP
-    ('spiculated', 'spiculated')
-    >>> explanation.save("why.png")                                        # doctest: +SKIP
+Example::
+
+    explanation = protopyramid.load_run("runs/demo").explain("lesion.png")
+    explanation.predicted                       # 'spiculated'
+    explanation.strongest(1)[0].class_name      # whose prototype adds most
+    explanation.save("why.png")                 # or .pdf, .svg, .json
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from protopyramid.errors import UserError
 from protopyramid.explain.origin import Origin, open_sample
 from protopyramid.explain.result import Explanation, PrototypePart, contribution_sums
 from protopyramid.inference.batches import device_of, model_input
-from protopyramid.inference.ood import limits_for, numbers_of
+from protopyramid.inference.ood import limits_for, ood_features
 from protopyramid.inference.requests import region_sample
-from protopyramid.metrics.classification import softmax
+from protopyramid.metrics.softmax import softmax
 from protopyramid.model.activation import Box, activation_regions
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import layer_of, to_picture
@@ -140,9 +140,9 @@ def _boxes(run: Run, evidence: Evidence) -> list[Box]:
 
 
 def _unlike_training(run: Run, image: Tensor, evidence: Evidence) -> bool | None:
-    """Whether an image (C, S, S) is unlike the training data; None if the run cannot tell."""
+    """Whether an image (C, S, S) is out of distribution; None if the run cannot tell."""
     limits = limits_for(run)
     if limits is None:
         return None
-    numbers = numbers_of(image[None], evidence.scores, evidence.closeness)
-    return bool(limits.unlikeness(numbers)[0] > 1)
+    features = ood_features(image[None], evidence.scores, evidence.closeness)
+    return bool(limits.relative_distance(features)[0] > 1)

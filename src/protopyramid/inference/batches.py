@@ -23,7 +23,7 @@ TRIED_IMAGES = 2  # not 1: a size of 1 would be taken as fixed
 
 
 class EvidenceBatch(NamedTuple):
-    """A batch of a pass: which images (indices into the store), what was loaded, what was found."""
+    """A batch of a pass: image indices into the store, the loaded images, and their evidence."""
 
     images: list[int]
     loaded: Loaded
@@ -31,43 +31,43 @@ class EvidenceBatch(NamedTuple):
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model's parameters are."""
+    """The device of a model's parameters."""
     return next(model.parameters()).device
 
 
 def model_input(
     images: Tensor, data: DataConfig, device: torch.device, channels_last: bool = True
 ) -> Tensor:
-    """Images (B, C, S, S) in [0, 1] as the network wants them: (B, 3, S, S), normalised, on its device."""
+    """Images (B, C, S, S) in [0, 1] as network input: (B, 3, S, S), normalised, on its device."""
     ready = normalise(images.to(device, non_blocking=True), data)
     return ready.contiguous(memory_format=torch.channels_last) if channels_last else ready
 
 
 def compile_network(model: PrototypeNetwork, size: int) -> str | None:
-    """Let torch compile the forward pass, in place, for any number of images of a size.
+    """Compile the forward pass with torch, in place, for any number of images of one size.
 
-    Takes as long as the compiler does, a minute or so. Returns None, or why the network stays as it is:
-    no C++ compiler, one that fails, or numbers that differ by more than 1e-5 from those of before.
+    Takes a minute or so. Returns None, or why the network stays uncompiled: no C++ compiler, one that
+    fails, or outputs that differ by more than 1e-5 from the uncompiled ones.
     """
     if device_of(model).type == "cpu" and not _has_compiler():
-        return "no C++ compiler is found (g++, clang++, or what CXX names)"
+        return "no C++ compiler found (g++, clang++, or the one that CXX names)"
     model.eval()
     images = torch.rand(TRIED_IMAGES, 3, size, size, generator=torch.Generator().manual_seed(0))
     images = images.to(device_of(model), memory_format=torch.channels_last)
     with torch.inference_mode():
         expected = model(images)
-        # The number of images may change without compiling again; the size stays, or else every loop has
-        # symbols for its bounds, and the compiler takes many times as long.
+        # The number of images may change without compiling again. The size is fixed: with symbolic bounds
+        # in every loop the compiler takes many times as long.
         torch._dynamo.mark_dynamic(images, 0)
         model.compile()
         try:
             difference = largest_difference(model(images), expected)
-        except Exception as error:  # each compiler has its own; the reason is told
+        except Exception as error:  # each compiler has its own; the reason is reported
             reason = f"the compiler failed ({str(error).strip().splitlines()[0]})"
         else:
             if difference <= COMPILED_TOLERANCE:
                 return None
-            reason = f"its numbers would change by {difference:.1e}"
+            reason = f"compiled outputs differ by {difference:.1e}"
     model._compiled_call_impl = None
     return reason
 
@@ -96,7 +96,7 @@ def evidence_batches(
     tta: bool = True,
     unreadable: Unreadable | None = None,
 ) -> Iterator[EvidenceBatch]:
-    """Evidence of the images of a store, batch by batch; the model is put in evaluation mode.
+    """Evidence of the images of a store, batch by batch; puts the model in evaluation mode.
 
     Without `tta`, of the images alone, whatever test-time augmentation the model predicts with. An image
     that cannot be read is left out and handed to `unreadable`, or else raises its UserError.

@@ -1,9 +1,7 @@
-"""Plain predictions: probabilities, the strongest prototypes, and how near the nearest one is."""
+"""Plain predictions: probabilities, the strongest prototypes, the nearest one, and the OOD flag."""
 
 from __future__ import annotations
 
-import csv
-import io
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -18,9 +16,10 @@ from protopyramid.data.manifest import Sample, read_images
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.inference.batches import EvidenceBatch, evidence_batches
-from protopyramid.inference.ood import Limits, limits_for, numbers_of
+from protopyramid.inference.ood import Limits, limits_for, ood_features
 from protopyramid.model.network import Evidence
 from protopyramid.runs.folder import RunFolder
+from protopyramid.utils.tables import csv_text
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
@@ -46,7 +45,7 @@ def predict_manifest(
 ) -> list[Record]:
     """Predictions of a manifest's rows (of one split, or all), with their label, split and patient.
 
-    Rows need no label and no split, and their labels may be others than the run's.
+    Rows need no label and no split, and may have labels that the run does not know.
     """
     chosen = table_rows(manifest, split, run.config.data.crop)
     return with_labels(predict_samples(run, chosen, progress), chosen)
@@ -121,11 +120,11 @@ def predict_samples(
 
     A record: `image`, `predicted`, `probabilities` and `logits` {class: x}, `prototypes` (the
     strongest for the predicted class: index, class, level, similarity, contribution), `nearest` (index,
-    class, level, similarity), `unlikeness` (distance from ordinary images; 1 is the limit),
-    `unlike_training` (both None when the run has no thresholds.json) and `region` (what the model saw, in
-    pixels of the file). `data`, by default that of the run, says by `crop` whether lesions are cut out;
-    else annotations are not looked at. A sample that cannot be read is left out and handed to
-    `unreadable`, or else raises its UserError.
+    class, level, similarity), `unlikeness` (out-of-distribution distance; 1 is the limit),
+    `unlike_training` (out of distribution; both None when the run has no thresholds.json) and `region`
+    (what the model saw, in pixels of the file). `data`, by default that of the run, says by `crop` whether
+    lesions are cut out; else annotations are not looked at. A sample that cannot be read is left out and
+    handed to `unreadable`, or else raises its UserError.
     """
     settings = (data or run.config.data).model_copy(update={"memory_budget": 0.0})
     if settings.crop == "none":
@@ -145,9 +144,9 @@ def predict_samples(
 
     size = run.config.train.eval_batch_size
     failed = leave_out if unreadable is not None else None
-    for seen in evidence_batches(run.model, store, batch_size=size, unreadable=failed):
-        names = [samples[index].name for index in seen.images]
-        records += batch_records(run, names, seen, limits)
+    for batch in evidence_batches(run.model, store, batch_size=size, unreadable=failed):
+        names = [samples[index].name for index in batch.images]
+        records += batch_records(run, names, batch, limits)
         done += len(names)
         if progress is not None:
             progress(done, len(samples))
@@ -155,15 +154,15 @@ def predict_samples(
 
 
 def batch_records(
-    run: Run, names: Sequence[str], seen: EvidenceBatch, limits: Limits | None
+    run: Run, names: Sequence[str], batch: EvidenceBatch, limits: Limits | None
 ) -> list[Record]:
     """The records of a batch of images."""
-    classes, evidence = run.config.data.classes, seen.evidence
+    classes, evidence = run.config.data.classes, batch.evidence
     logits = evidence.logits.double().cpu()
     probabilities = logits.softmax(1)
     predicted = logits.argmax(1)
     details = _prototype_details(run, evidence, predicted)
-    flags = _flags(seen, limits)
+    flags = _flags(batch, limits)
     return [
         {
             "image": name,
@@ -172,14 +171,14 @@ def batch_records(
             "logits": dict(zip(classes, logits[row].tolist(), strict=True)),
             **details[row],
             **flags[row],
-            "region": dict(zip(EDGES, seen.loaded.mappings[row].seen, strict=True)),
+            "region": dict(zip(EDGES, batch.loaded.mappings[row].seen, strict=True)),
         }
         for row, name in enumerate(names)
     ]
 
 
 def _prototype_details(run: Run, evidence: Evidence, predicted: Tensor) -> list[Record]:
-    """What each image of a batch owes to prototypes; nothing, for a model without them."""
+    """The strongest and the nearest prototypes of each image; none for a model without them."""
     if run.model.prototypes is None:
         return [{"prototypes": [], "nearest": None} for _ in predicted]
     scores, closeness = evidence.scores.cpu(), evidence.closeness.cpu()
@@ -206,13 +205,13 @@ def _prototype_details(run: Run, evidence: Evidence, predicted: Tensor) -> list[
     ]
 
 
-def _flags(seen: EvidenceBatch, limits: Limits | None) -> list[Record]:
-    """How unlike ordinary images each image of a batch is; None where the run cannot tell."""
+def _flags(batch: EvidenceBatch, limits: Limits | None) -> list[Record]:
+    """How far out of distribution each image of a batch is; None where the run cannot tell."""
     if limits is None:
-        return [{"unlikeness": None, "unlike_training": None} for _ in seen.images]
-    evidence = seen.evidence
-    numbers = numbers_of(seen.loaded.images, evidence.scores, evidence.closeness)
-    found = limits.unlikeness(numbers).tolist()
+        return [{"unlikeness": None, "unlike_training": None} for _ in batch.images]
+    evidence = batch.evidence
+    features = ood_features(batch.loaded.images, evidence.scores, evidence.closeness)
+    found = limits.relative_distance(features).tolist()
     return [{"unlikeness": value, "unlike_training": value > 1} for value in found]
 
 
@@ -245,7 +244,7 @@ def expand_folders(paths: Iterable[Path]) -> list[Path]:
 
 
 def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
-    """Predictions as a CSV table, one row an image."""
+    """Predictions as a CSV table, one row per image."""
     from_manifest = [name for name in ("label", "split", "patient_id") if name in records[0]]
     strongest = max(len(record["prototypes"]) for record in records)
     header = ["image", *from_manifest, "predicted", *(f"probability_{name}" for name in classes)]
@@ -254,9 +253,7 @@ def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
         header += [f"prototype_{rank}_similarity", f"prototype_{rank}_contribution"]
     header += ["nearest_prototype", "nearest_similarity", "unlikeness", "unlike_training"]
     header += [f"region_{edge}" for edge in EDGES]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    rows = []
     for record in records:
         row = [record["image"], *(record[name] for name in from_manifest), record["predicted"]]
         row += [_number(record["probabilities"][name]) for name in classes]
@@ -268,12 +265,12 @@ def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
         row.append("" if unlike is None else _number(record["unlikeness"]))
         row.append("" if unlike is None else "yes" if unlike else "no")
         row += [_number(record["region"][edge]) for edge in EDGES]
-        writer.writerow(row)
-    return text.getvalue()
+        rows.append(row)
+    return csv_text(header, rows)
 
 
 def write_csv(path: Path, text: str) -> None:
-    """Write a table atomically, wherever it is."""
+    """Write a table atomically."""
     if path.is_dir():
         raise UserError(f"{path}: is a folder; give the name of a CSV file")
     RunFolder(path.parent).write_text(path.name, text)

@@ -31,6 +31,8 @@ class Run:
     config: Config
     model: PrototypeNetwork
     prototypes: list[PrototypeRecord] = field(default_factory=list)
+    # What was read or computed of this run already, by file or name.
+    cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """The table films.csv: full films with all lesions on them, imported or not.
 
-`protopyramid data negatives` cuts tissue from these films. So a film is in the table only when the
-place of every lesion on it is known; of the others it is said why they are left out.
+`protopyramid data negatives` samples tissue from these films. So a film is in the table only when the
+place of every lesion on it is known; for the others, the reason is given.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Films:
         row = FilmRow(image, patient_id, split, mask, None if box is None else _wide(box))
         rows = self.rows.setdefault(image, [])
         if row.box is not None and not _is_place(row.box):
-            self.refuse(image, "a lesion is outside of it")
+            self.refuse(image, "a lesion is outside it")
         if any("\\" in path.as_posix() for path in (image, mask) if path):
-            self.refuse(image, "tables take the backslash in a path for a slash; rename it")
+            self.refuse(image, "its path has a backslash, which tables read as a slash; rename it")
         if rows and (rows[0].patient_id, rows[0].split) != (patient_id, split):
             self.refuse(image, "it belongs to two patients or splits")
         if row not in rows:
             rows.append(row)
 
     def refuse(self, image: Path, reason: str) -> None:
-        """Leave a film out, whatever else is known of it."""
+        """Leave a film out, whatever else is known about it."""
         self.problems.setdefault(image, reason)
 
     def table(self, splits: Mapping[str, str] | None = None) -> list[FilmRow]:
