@@ -333,6 +333,8 @@ class FineLossConfig(Section):
     share: bool = False
     """Divide each norm by that of the whole map (ours): penalise where prototypes activate, not how
     much; per_pixel then has no effect."""
+    reduce: Literal["mean", "sum"] = "mean"
+    """Average over the annotated images of a batch (ours), or sum over them (ancestor: IAIA-BL)."""
     outside: ClassTable = PAPER_OUTSIDE
     """Penalty for activating outside the annotation, by sample class and prototype class."""
     inside: ClassTable = PAPER_INSIDE
@@ -364,6 +366,10 @@ class LossConfig(Section):
     cluster_over: Literal["max", "mean"] = "max"
     """The cluster loss pulls the nearest prototype of an image's class towards it (ancestor), or all of
     them (ours)."""
+    act_on: Literal["closeness", "score"] = "closeness"
+    """What cluster and separation act on: the closeness, a top-k mean of similarities or of distances
+    (ancestor: IAIA-BL, ProtoPNet), or the pooled score that enters the head (ancestor: Deformable
+    ProtoPNet). They differ with focal pooling, and with log-l2."""
     orthogonality: NonNegative = 0.01
     """Weight of the orthogonality loss (lambda 3)."""
     group: Literal["class-level", "class"] = "class-level"
@@ -529,6 +535,9 @@ class TrainConfig(Section):
     """Images per training batch, over all processes."""
     eval_batch_size: AtLeastOne = 32
     """Images per batch without gradients, per process."""
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    """AdamW, whose weight decay is decoupled from the gradient (ours), or Adam with the decay added to
+    the gradient (ancestor)."""
     scale: Positive = 1.0
     """Multiplier of the epochs of every phase: makes the whole schedule longer or shorter."""
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"

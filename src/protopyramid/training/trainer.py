@@ -65,7 +65,7 @@ class Trainer:
         self.backbone_from = backbone_from
         self.plan = make_plan(config.train)
         self.model = _build(config, fabric)
-        self.objective = build_objective(config).to(fabric.device)
+        self.objective = build_objective(config, fabric.world_size).to(fabric.device)
         self.stop = StopRequest()
         epochs = sum(phase.epochs for phase in self.plan)
         self.reporter = Reporter(epochs, not fabric.is_global_zero, self._check_signal, clock)
