@@ -1,8 +1,9 @@
 """The schema of a configuration: every setting with its type, default and description.
 
-Defaults are those of the `fpn-iaia-bl` preset at full size. "paper" marks a value that the FPN-IAIA-BL
-paper fixes, "ancestor" one from IAIA-BL, ProtoPNet or Deformable ProtoPNet, "ours" a choice that the
-paper leaves open. The string below a setting is its description; `protopyramid presets show` prints it.
+The defaults are the library's: the paper's system with the choices that we make where it leaves any. The
+preset `fpn-iaia-bl` is the paper to the letter and spells every value. In descriptions, "paper" marks what
+the FPN-IAIA-BL paper fixes, "ancestor" what IAIA-BL, ProtoPNet or Deformable ProtoPNet have, "ours" a choice
+of this project. The string below a setting is its description; `protopyramid presets show` prints it.
 """
 
 from __future__ import annotations
@@ -240,7 +241,7 @@ class NeckConfig(Section):
     dim: Annotated[int, Field(ge=1, le=4096)] = 128
     """Channels d of the neck and of each prototype (ours; IAIA-BL: 512)."""
     upsample: Literal["nearest", "bilinear"] = "nearest"
-    """Interpolation from a coarser level to the next finer one (ours)."""
+    """Interpolation from a coarser level to the next finer one (ancestor: FPN's nearest)."""
     start: Literal["centred", "random"] = "centred"
     """Pyramid only: start training with channels of mean 0 and variance 1 (ours), or as initialised."""
     batch_norm: bool = False
@@ -290,7 +291,8 @@ class HeadConfig(Section):
     own: float = 1.0
     """Initial weight of a prototype for its own class, before scaling."""
     other: float = -0.5
-    """Initial weight of a prototype for the other classes, before scaling (ours)."""
+    """Initial weight of a prototype for the other classes, before scaling (ancestor: ProtoPNet and
+    Deformable ProtoPNet; IAIA-BL has -1)."""
     scale: Positive = 1.0
     """Scale of the scores, folded into the initial weights."""
 
@@ -560,8 +562,9 @@ class TrainConfig(Section):
 class Config(Section):
     """A complete configuration: data, augmentation, model, loss and training."""
 
-    system: str = "fpn-iaia-bl"
-    """Name of the system, for tables and figures."""
+    system: str = "custom"
+    """Name of the system, for tables and figures. A published system keeps its published name there only
+    with the settings of its preset."""
     data: DataConfig = DataConfig()
     """Classes, images, and how they are prepared for the model."""
     augmentation: AugmentationConfig = AugmentationConfig()

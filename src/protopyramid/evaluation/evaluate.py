@@ -214,6 +214,7 @@ def measure(
         elimination=by_elimination,
         per_lesion=grouped(run, probabilities, labels, of_lesion, groups, bootstrap),
         per_patient=grouped(run, probabilities, labels, groups, groups, bootstrap),
+        system_title=run.system_title,
     )
 
 
