@@ -265,3 +265,36 @@ def test_sources_that_changed_are_not_judged(new_run) -> None:
     content["splits"]["train"] = dict.fromkeys(content["splits"]["train"], "another hash")
     run.folder.write_json("data.json", content)
     assert source_pointing(run).mean is None
+
+
+def test_metrics_below_chance_are_warned_of_and_kept(new_run) -> None:
+    """Each metric, at each scale, exactly where its own figures say so."""
+    seen = set()
+    for seed in range(4):
+        run = new_run(f"run-{seed}", seed=seed)
+        with pytest.warns(UserWarning) as caught:
+            result = evaluate_run(run, **QUICK)
+        assert {str(each.message) for each in caught} >= set(result.warnings)
+        text = (run.folder / "evaluation/test.json").read_text()
+        assert json.loads(text)["warnings"] == list(result.warnings)
+        for name, scales in (
+            ("activation precision", result.activation_precision),
+            ("the pointing game", result.pointing_game),
+        ):
+            lines = [line for line in result.warnings if f": {name} is below chance" in line]
+            below = [
+                where
+                for where, each in (("annotation", scales.fine), ("lesion box", scales.lesion))
+                if each.mean < each.chance
+            ]
+            assert len(lines) == bool(below)
+            assert all(f"inside the {where} (chance" in lines[0] for where in below)
+            seen.add(bool(below))
+    assert seen == {True, False}
+
+
+def test_sources_at_the_border_are_warned_of(new_run) -> None:
+    """Runs that nobody trained have all their sources in the upper left corner."""
+    with pytest.warns(UserWarning, match="come from the border of their source image"):
+        result = evaluate_run(new_run(), **QUICK)
+    assert any("100% of the prototypes come from the border" in line for line in result.warnings)
