@@ -68,8 +68,10 @@ def unchanged(backbone):
         lambda name: f"module.{name}",
         lambda name: f"module.{name.removeprefix('features.')}",
         lambda name: f"model.backbone.{name}",
+        lambda name: f"features.{name}",
+        lambda name: f"module.features.{name}",
     ],
-    ids=["torchvision", "bare", "module", "module-bare", "nested"],
+    ids=["torchvision", "bare", "module", "module-bare", "nested", "iaia-bl", "iaia-bl-module"],
 )
 def test_every_way_of_naming_loads(tmp_path, source, backbone, suffix, rename):
     path = write(tmp_path / f"w{suffix}", {rename(name): x for name, x in source.items()})
@@ -94,6 +96,43 @@ def test_a_classifier_is_left_out_and_reported(tmp_path, source, backbone):
     assert same(backbone, source)
     assert report.ignored == ("classifier.0.bias", "classifier.0.weight")
     assert str(report) == "26 tensors matched, 2 not needed"
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_a_published_checkpoint_of_iaia_bl_gives_its_backbone(tmp_path, source, backbone, prefix):
+    """Its add-on, prototypes and last layer are left out and reported."""
+    rest = {
+        "prototype_vectors": torch.rand(15, 512, 1, 1),
+        "ones": torch.ones(15, 512, 1, 1),
+        "add_on_layers.0.weight": torch.zeros(8, 32, 1, 1),
+        "add_on_layers.0.bias": torch.zeros(8),
+        "last_layer.weight": torch.zeros(3, 15),
+    }
+    tensors = {f"features.{name}": x for name, x in source.items()} | rest
+    path = write(tmp_path / "w.pth", {prefix + name: x for name, x in tensors.items()})
+    report = start_backbone(backbone, str(path))
+    assert same(backbone, source)
+    assert report is not None
+    assert report.matched == tuple(source)
+    assert report.ignored == tuple(sorted(rest))
+
+
+def test_a_published_checkpoint_of_another_backbone_is_refused(
+    tmp_path, source, backbone, unchanged
+):
+    extra = {"features.features.30.weight": torch.zeros(2, 2, 3, 3)}
+    tensors = {f"features.{name}": x for name, x in source.items()} | extra
+    with pytest.raises(UserError, match=r"features\.30\.weight is not expected"):
+        load_backbone_weights(backbone, write(tmp_path / "w.pth", tensors))
+
+
+def test_a_published_checkpoint_that_is_a_pickled_module_is_not_executed(
+    tmp_path, backbone, unchanged
+):
+    path = tmp_path / "w.pth"
+    torch.save(torch.nn.Sequential(backbone), path)
+    with pytest.raises(UserError, match="more than tensors"):
+        load_backbone_weights(backbone, path)
 
 
 def test_batch_norm_weights_load_with_and_without_their_counters(tmp_path):
@@ -372,23 +411,6 @@ def test_a_file_that_was_put_into_the_cache_folder_needs_no_network(
 def test_the_name_of_the_published_file_carries_the_beginning_of_its_hash():
     assert VGG16_IMAGENET.name == f"vgg16-{VGG16_IMAGENET.digest[:8]}.pth"
     assert len(VGG16_IMAGENET.digest) == 64
-
-
-def test_a_published_iaia_bl_checkpoint_gives_its_backbone(tmp_path, source, backbone):
-    """Its state dict names the backbone `features.features.N`, beside prototypes and last layer."""
-    tensors = {f"features.{name}": x for name, x in source.items()}
-    tensors |= {
-        "prototype_vectors": torch.zeros(15, 512, 1, 1),
-        "ones": torch.ones(15, 512, 1, 1),
-        "add_on_layers.0.weight": torch.zeros(8, 8, 1, 1),
-        "last_layer.weight": torch.zeros(3, 15),
-    }
-    path = tmp_path / "iaia-bl.pth"
-    torch.save(tensors, path)
-    report = load_backbone_weights(backbone, path)
-    assert same(backbone, source)
-    assert len(report.matched) == len(source)
-    assert "last_layer.weight" in report.ignored
 
 
 def test_start_backbone_takes_nothing_or_a_file(tmp_path, source, backbone):

@@ -53,6 +53,12 @@ def _default_negative_class(data: dict[str, Any]) -> str:
     return NEGATIVE_CLASS if NEGATIVE_CLASS in data.get("classes", []) else ""
 
 
+def _not_a_multiple(size: int, multiple: int) -> str:
+    below = size - size % multiple
+    sizes = f"{below} or {below + multiple}" if below else str(multiple)
+    return f"must be a multiple of {multiple}, got {size}; try {sizes}"
+
+
 def _check_part(part: str) -> None:
     name, _, block = part.partition(".")
     blocks = [str(number) for number in range(1, MAX_BLOCKS + 1)]
@@ -132,7 +138,8 @@ class DataConfig(Section):
     """Class of images without a lesion, excluded from the margin AUROC; "" if there is none, which is
     the default when the classes do not include "negative"."""
     image_size: int = Field(224, ge=SIZE_MULTIPLE, le=8192)
-    """Side length of the model's square input in pixels; a multiple of 16."""
+    """Side length of the model's square input in pixels; a multiple of 16, or of 32 with
+    model.backbone.last_pool."""
     fit: Literal["stretch", "pad"] = "stretch"
     """How an image is brought to the input size: stretched (IAIA-BL), or padded so that its aspect
     ratio is kept."""
@@ -164,11 +171,7 @@ class DataConfig(Section):
     @classmethod
     def _size_is_a_multiple(cls, size: int) -> int:
         if size % SIZE_MULTIPLE:
-            below = size - size % SIZE_MULTIPLE
-            raise ValueError(
-                f"must be a multiple of {SIZE_MULTIPLE}, got {size}; "
-                f"try {below} or {below + SIZE_MULTIPLE}"
-            )
+            raise ValueError(_not_a_multiple(size, SIZE_MULTIPLE))
         return size
 
     @model_validator(mode="after")
@@ -223,6 +226,9 @@ class BackboneConfig(Section):
     padding: Padding = "zeros"
     """Padding of the convolutions: zeros (VGG-16), or copies of the edge (ours, for training from
     scratch)."""
+    last_pool: bool = False
+    """VGG-16 only: keep its last max-pool (ancestor: ProtoPNet), so that the coarsest map is 7x7 at 224
+    px and not 14x14 (paper, IAIA-BL); data.image_size must then be a multiple of 32."""
     weights: str = ""
     """Initial weights: "imagenet" (downloaded once), a .safetensors or .pth file, or "" (also "none") for
     random ones. `--backbone-from RUN` takes their place."""
@@ -278,8 +284,10 @@ class SimilarityConfig(Section):
 class PoolingConfig(Section):
     """How a similarity map becomes one score."""
 
-    kind: Literal["focal", "topk", "max", "average"] = "focal"
-    """Top-k mean minus the mean of all (paper), top-k mean (IAIA-BL), maximum (ProtoPNet), or mean."""
+    kind: Literal["focal", "topk", "max", "average", "flatten"] = "focal"
+    """Top-k mean minus the mean of all (paper), top-k mean (IAIA-BL), maximum (ProtoPNet), or mean. The
+    black box has the mean of each channel or, with "flatten", VGG-16's own input to its classifier: the
+    map averaged to 7x7 cells, all of them side by side."""
     k: PoolSize | dict[Level, PoolSize] = 9
     """Patches in the top-k mean (ancestor: 9 of 196): a number, a fraction of the map, or a table of
     either by level."""
@@ -295,6 +303,11 @@ class HeadConfig(Section):
     Deformable ProtoPNet; IAIA-BL has -1)."""
     scale: Positive = 1.0
     """Scale of the scores, folded into the initial weights."""
+    hidden: list[Annotated[int, Field(ge=1, le=65536)]] = []
+    """Black box only: units of the hidden layers before the last one, each with a ReLU; none by default
+    (ours). IAIA-BL's VGG-16 baseline: [4096, 4096]."""
+    dropout: BelowOne = 0.0
+    """Dropout after each hidden layer while it learns (IAIA-BL's VGG-16 baseline: 0.5)."""
 
 
 class ModelConfig(Section):
@@ -591,6 +604,12 @@ class Config(Section):
         _check_table_names(self.loss.fine, self.data.classes)
         if self.model.neck.kind == "none":
             return self
+        if self.model.head.hidden or self.model.pooling.kind == "flatten":
+            raise ValueError(
+                'model.head.hidden and model.pooling.kind "flatten" are for the black box '
+                '(model.neck.kind "none"): a head on prototypes is linear, so that their '
+                "contributions add up to the logits"
+            )
         counts = prototype_counts(self)
         levels = {level for by_level in counts.values() for level, n in by_level.items() if n}
         if not levels:
@@ -605,17 +624,39 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _size_fits_the_last_pool(self) -> Config:
+        backbone, size = self.model.backbone, self.data.image_size
+        multiple = 2 * SIZE_MULTIPLE
+        if backbone.name == "vgg16" and backbone.last_pool and size % multiple:
+            raise ValueError(
+                f"data.image_size with model.backbone.last_pool = true "
+                f"{_not_a_multiple(size, multiple)}, or set model.backbone.last_pool = false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _schedule_ends_projected_and_fitted(self) -> Config:
         kinds = [step.step for step in unrolled(self.train.schedule)]
         if self.model.neck.kind == "none":
             if "project" in kinds:
                 raise ValueError("train.schedule has project, but the model has no prototypes")
+            if "fit-head" in kinds and not fits_head(self.model):
+                raise ValueError(
+                    "train.schedule has fit-head, which solves for a linear head on pooled channels; "
+                    'with model.head.hidden or model.pooling.kind "flatten", let "head" learn in a '
+                    "train phase instead"
+                )
         elif kinds[-2:] != ["project", "fit-head"]:
             raise ValueError(
                 "train.schedule must end with project and fit-head: "
                 "a model is saved only when it has just been projected and fitted"
             )
         return self
+
+
+def fits_head(model: ModelConfig) -> bool:
+    """Whether the head can be solved for: it is linear, on prototypes or on pooled channels."""
+    return not model.head.hidden and model.pooling.kind != "flatten"
 
 
 def prototype_counts(config: Config) -> dict[str, dict[int, int]]:

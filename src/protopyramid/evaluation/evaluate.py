@@ -202,7 +202,7 @@ def measure(
         warnings=(
             *chosen.warnings,
             *_absent(classes, labels, chosen.name),
-            *_looking_elsewhere(localised, chosen.name),
+            *looking_elsewhere(localised, chosen.name),
             *source_warnings(run, pointing),
         ),
         classes=tuple(classes),
@@ -248,7 +248,7 @@ def _absent(classes: Sequence[str], labels: NDArray[np.int64], split: str) -> li
     return [f"split {split} has no row of class {name}: its metrics are null" for name in missing]
 
 
-def _looking_elsewhere(found: LocalisationSummary, split: str) -> list[str]:
+def looking_elsewhere(found: LocalisationSummary, split: str) -> list[str]:
     """A line for each metric of where prototypes activate that is below its chance level."""
     lines = []
     for metric, scales in (

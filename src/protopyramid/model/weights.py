@@ -23,8 +23,10 @@ from protopyramid.utils.progress import Bars, Update, no_bar
 if TYPE_CHECKING:
     from protopyramid.model.backbones import Backbone
 
-# IAIA-BL and ProtoPNet call their backbone `features`, so its tensors are `features.features.N`.
-PREFIXES = ("module.", "backbone.", "model.", "encoder.", "features.")
+PREFIXES = ("module.", "backbone.", "model.", "encoder.")
+FEATURES = "features."
+# A checkpoint of IAIA-BL or ProtoPNet is of a network whose part `features` is a VGG with a part `features`.
+NESTED = FEATURES + FEATURES
 IMAGENET = "imagenet"
 WEIGHTS = "weights"  # folder of downloaded weights in the cache folder
 TIMEOUT = 30.0  # seconds without an answer before a download is given up
@@ -67,9 +69,10 @@ class LoadReport:
 def load_backbone_weights(backbone: nn.Module, path: Path) -> LoadReport:
     """Load a .safetensors or .pth file into a backbone; every tensor of the backbone must be matched.
 
-    torchvision's names (`features.0.weight`), bare ones (`0.weight`) and prefixed ones
-    (`module.features.0.weight`, or `features.features.0.weight` in checkpoints of IAIA-BL and ProtoPNet) are
-    all understood; other tensors, such as a classifier's, are left out.
+    torchvision's names (`features.0.weight`), bare ones (`0.weight`), prefixed ones
+    (`module.features.0.weight`) and those of IAIA-BL's and ProtoPNet's checkpoints
+    (`features.features.0.weight`) are all understood; the tensors of a classifier, an add-on and
+    prototypes are left out.
     """
     expected, tensors = backbone.state_dict(), read_tensors(path)
     names = _names_in(expected, tensors)
@@ -173,7 +176,9 @@ def _name_in(known: Mapping[str, str], name: str) -> str:
         for candidate in (plain, f"features.{plain}"):
             if candidate.replace("_", ".") in known:
                 return known[candidate.replace("_", ".")]
-        stripped = False
+        stripped = plain.startswith(NESTED)
+        if stripped:
+            plain = plain.removeprefix(FEATURES)
         for prefix in PREFIXES:
             if plain.startswith(prefix):
                 plain, stripped = plain.removeprefix(prefix), True

@@ -51,7 +51,8 @@ def part_parameters(
     if "prototypes" in learns and model.prototypes is not None:
         found["prototypes"] = list(model.prototypes.parameters())
     if "head" in learns:
-        found["head"] = list(model.head.parameters())
+        hidden = [] if model.hidden is None else list(model.hidden.parameters())
+        found["head"] = [*hidden, *model.head.parameters()]
     return {part: parameters for part, parameters in found.items() if parameters}
 
 
@@ -72,6 +73,8 @@ def set_modes(model: PrototypeNetwork, learns: Sequence[str]) -> None:
     model.train()
     if "neck" not in learns:
         model.neck.eval()
+    if "head" not in learns and model.hidden is not None:
+        model.hidden.eval()  # dropout is for what learns
     blocks = learning_blocks(model, learns)
     if not blocks:
         model.backbone.eval()
