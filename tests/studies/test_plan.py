@@ -34,7 +34,7 @@ def test_the_recipe_has_the_data_and_views_of_the_systems_it_is_compared_with():
         expected = apart.get(key, tuple(value) if isinstance(value, list) else value)
         assert attrgetter(key)(recipe) == expected, key
     long = read_study(STUDIES / "cbis-looks.toml")
-    config = variant_config(long, long.variant("fpn-iaia-bl-looks"), 0, STUDIES)
+    config = variant_config(long, long.variant("protopyramid-looks"), 0, STUDIES)
     threads = {"train": config.train.model_copy(update={"threads": recipe.train.threads})}
     assert config.model_copy(update=threads) == recipe
 
