@@ -417,6 +417,9 @@ class ProjectionConfig(Section):
     such rule (ours)."""
     inside_annotation: bool = False
     """In annotated images, consider only patches inside the annotation (ours)."""
+    annotated_only: bool = False
+    """Consider only annotated training images, with a mask or a lesion box (ancestor: IAIA-BL); those of
+    the negative class, which have nothing to annotate, stay eligible (ours)."""
     candidates: AtLeastOne = 20
     """Nearest images kept per prototype, from which the unique ones are chosen."""
 
