@@ -403,13 +403,16 @@ class HeadFitConfig(Section):
 
     l1: NonNegative = 1e-4
     """L1 penalty on weights between a prototype and other classes (ancestor)."""
-    ridge: Positive = 1e-3
+    ridge: NonNegative = 1e-3
     """Squared penalty on the distance from the head's initial weights, which are zero without
-    prototypes (ours: makes the optimum unique)."""
+    prototypes (ours: makes the optimum exist and be unique). 0 gives the ancestors' problem, which has
+    no optimum where the scores separate the classes."""
     tolerance: Positive = 1e-7
     """Stop when no weight violates the optimality conditions by more than this."""
     balance: bool = True
-    """Give every class the same total weight."""
+    """Give every class the same total weight (ours); false lets every image weigh the same."""
+    max_iterations: AtLeastOne = 500
+    """Stop after so many iterations, converged or not."""
 
 
 class ProjectionConfig(Section):
@@ -423,6 +426,9 @@ class ProjectionConfig(Section):
     such rule (ours)."""
     inside_annotation: bool = False
     """In annotated images, consider only patches inside the annotation (ours)."""
+    annotated_only: bool = False
+    """Consider only annotated training images, with a mask or a lesion box (ancestor: IAIA-BL); those of
+    the negative class, which have nothing to annotate, stay eligible (ours)."""
     candidates: AtLeastOne = 20
     """Nearest images kept per prototype, from which the unique ones are chosen."""
 
