@@ -90,55 +90,6 @@ def test_the_papers_fine_tables_are_those_of_its_captions() -> None:
     assert outside == [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]]
 
 
-def test_iaia_bl_states_its_published_model() -> None:
-    config = load_config("iaia-bl")
-    model, loss = config.model, config.loss
-    assert (model.neck.kind, model.neck.dim) == ("add-on", 512)
-    assert (model.similarity.kind, model.similarity.squared) == ("log-l2", False)
-    assert (model.pooling.kind, model.pooling.k) == ("topk", 9)
-    assert (model.head.own, model.head.other) == (1, -1)
-    assert all(counts == {5: 5} for counts in prototype_counts(config).values())
-    assert (loss.cluster, loss.separation, loss.orthogonality, loss.scope) == (0.8, 0.08, 0, "all")
-    assert (loss.fine.weight, loss.fine.kind, config.head_fit.l1) == (0.001, "grouped", 1e-4)
-
-
-def test_iaia_bl_states_its_published_training() -> None:
-    config = load_config("iaia-bl")
-    warm, *joint = train_steps(config)
-    assert sum(step.epochs for step in [warm, *joint]) == 130
-    assert (warm.epochs, warm.learning_rates) == (10, {"neck": 2e-3, "prototypes": 3e-3})
-    assert len(joint) == 12
-    for step in joint:
-        assert step.learning_rates == {"backbone": 2e-4, "neck": 3e-3, "prototypes": 3e-3}
-        assert (step.epochs, step.weight_decay) == (10, 1e-3)
-        assert (step.decay, step.decay_every, step.decay_factor) == ("step", 5, 0.1)
-    assert kinds(config) == ["train", "project", "fit-head"] * 13
-    assert config.train.batch_size == 75
-    assert config.data.annotated_share == pytest.approx(10 / 85, abs=0.005)
-
-
-def test_protopnet_states_its_published_settings() -> None:
-    config = load_config("protopnet")
-    model, loss = config.model, config.loss
-    assert (model.neck.kind, model.neck.dim) == ("add-on", 128)
-    assert (model.similarity.kind, model.similarity.squared) == ("log-l2", True)
-    assert model.pooling.kind == "max"
-    assert (model.head.own, model.head.other) == (1, -0.5)
-    assert all(counts == {5: 10} for counts in prototype_counts(config).values())
-    assert (loss.cluster, loss.separation, loss.fine.weight) == (0.8, 0.08, 0)
-    assert (config.head_fit.l1, config.train.batch_size) == (1e-4, 80)
-
-
-def test_protopnet_projects_every_ten_epochs_from_the_tenth() -> None:
-    epochs, projected_at = 0.0, []
-    for step in unrolled(load_config("protopnet").train.schedule):
-        if isinstance(step, TrainPhaseConfig):
-            epochs += step.epochs
-        elif step.step == "project":
-            projected_at.append(epochs)
-    assert projected_at == [10, 20, 30, 40]
-
-
 def test_vgg16_is_plain_fine_tuning() -> None:
     config = load_config("vgg16")
     loss = config.loss
