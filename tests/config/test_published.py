@@ -160,8 +160,7 @@ DEVIATIONS = {
         ),
         Deviation("model.backbone.last_pool", "kept", False, "baseline of IAIA-BL is VGG-16 with"),
     ],
-# Epochs done at each projection: the code counts from 0 and projects after epochs 10, 20, ... (ProtoPNet, ours:
-# four times).
+}
 # Of each train phase: parts that learn and their rates; decay and weight decay are the same in all.
 RATES = {
     "iaia-bl": {
@@ -174,7 +173,8 @@ RATES = {
     },
 }
 WARM_EPOCHS = {"iaia-bl": 10, "protopnet": 5}
-# Epochs done at each projection: zero-based epochs 10, 20, ... of the code. ProtoPNet's go on to 1000 (ours: 4).
+# Epochs done at each projection: the code counts from 0 and projects after epochs 10, 20 and so on; of
+# ProtoPNet's, up to epoch 1000, the first four are kept (ours).
 PROJECTED = {"iaia-bl": list(range(11, 132, 10)), "protopnet": [11, 21, 31, 41]}
 ROWS = [(name, row) for name, rows in PUBLISHED.items() for row in rows]
 OURS = [(name, row) for name, rows in DEVIATIONS.items() for row in rows]
