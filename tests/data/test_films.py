@@ -14,11 +14,12 @@ from PIL import Image
 
 from protopyramid.config.schema import DataConfig, DicomConfig, RegionConfig
 from protopyramid.data import store as store_module
+from protopyramid.data.annotations import MaskFile
 from protopyramid.data.check import check_manifest
 from protopyramid.data.film_cache import FilmCache
 from protopyramid.data.geometry import Region, ellipse_mask
 from protopyramid.data.images import prepare_sample
-from protopyramid.data.importers.base import Crop, ImportPlan, MaskFile, Options
+from protopyramid.data.importers.base import Crop, ImportPlan, Options
 from protopyramid.data.importers.writer import write_dataset
 from protopyramid.data.io.decoding import Decoded, decode, read_image
 from protopyramid.data.manifest import Sample, check_one_lesion, read_manifest
