@@ -28,7 +28,7 @@ SLOW = (
     "data/negatives",
     "data/test_phantoms.py",
     "evaluation",
-    "explain",
+    "explanations",
     "golden",
     "model/test_portability.py",
     "prototypes",

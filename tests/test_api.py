@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import pkgutil
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,8 @@ AFTERWARDS = re.compile(r"evaluation/|manifest\.csv$|\.lock$")
 def quick() -> Config:
     """A system with prototypes that trains in a moment."""
     schedule = [{"step": "project"}, {"step": "fit-head"}]
-    return tiny(train__schedule=schedule)
+    # In a fold, half of the patients that are left make two for validation: limits need as many.
+    return tiny(train__schedule=schedule, data__validation_fraction=0.5)
 
 
 def files(run: Path) -> set[str]:
@@ -59,15 +59,10 @@ def test_every_public_name_is_there_and_documented() -> None:
         assert inspect.signature(getattr(pp, name)) == inspect.signature(getattr(api, name))
 
 
-def test_names_that_are_also_modules_stay_callable_in_any_order_of_imports() -> None:
-    script = (
-        "import protopyramid as pp; assert callable(pp.explain)\n"
-        "import protopyramid.explain.explanation, protopyramid.export\n"
-        "from protopyramid import explain, export\n"
-        "assert callable(pp.explain) and callable(pp.export) and explain is pp.explain\n"
-        "assert export.export_run and explain.explanation.explain_file"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
+def test_no_module_hides_a_public_function() -> None:
+    """Importing a submodule binds its name in the package, so no room may be called like a verb."""
+    rooms = {module.name for module in pkgutil.iter_modules(pp.__path__)}
+    assert rooms.isdisjoint(VERBS)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -136,8 +131,7 @@ def test_finishing_says_what_it_does(
     command: Command, reference: Reference, tmp_path: Path
 ) -> None:
     done = command(*reference.arguments(tmp_path / "run"))
-    assert "computing out-of-distribution limits: 0 of 8 images" in done.stderr
-    assert "computing out-of-distribution limits: 8 of 8 images" in done.stderr
+    assert "computing out-of-distribution limits: 8 images" in done.stderr.splitlines()
 
 
 def test_a_finished_run_is_left_as_it_is(trained: Any, phantoms: Path) -> None:
@@ -225,7 +219,7 @@ def test_evaluate_and_compare_agree(trained: Any, tmp_path: Path, phantoms: Path
     black_box = tiny("vgg16", train__schedule=[{"step": "fit-head"}])
     other = pp.train(black_box, phantoms, tmp_path / "vgg16")
     comparison = pp.compare([trained.folder.path, other], bootstrap=9)
-    assert comparison.rows[0]["auroc"]["mean"] == result["auroc"]["mean"]
+    assert comparison.rows[0].auroc.mean == result.auroc.mean
     with pytest.raises(UserError, match="given twice"):
         pp.compare([trained, trained.folder.path])
 

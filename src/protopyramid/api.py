@@ -7,8 +7,8 @@ made it. Each function imports only the rooms it needs: predicting does not load
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +17,21 @@ from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run, load_run
 from protopyramid.utils.files import check_output_folder
-from protopyramid.utils.progress_bar import Bars, Update, no_bar, progress_bar
+from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
-    from protopyramid.evaluation.comparison import Comparison
+    from protopyramid.evaluation.comparison_results import Comparison
+    from protopyramid.evaluation.ood_check import FlagRates
+    from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
-    from protopyramid.explain.explanation import Explanation
-    from protopyramid.export import Exported, Format
+    from protopyramid.explanations.explanation import Explanation
+    from protopyramid.exporting import Exported, Format
     from protopyramid.prototypes.neighbours import Neighbour
     from protopyramid.prototypes.pruning import Pruned
 
 Place = str | Path
+Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 COLOUR_MAP = "inferno"  # that of figures/drawing.py, which is imported only when something is drawn
 FIGURE_KINDS = (".png", ".pdf", ".json")
 
@@ -92,14 +95,14 @@ def finish(run: Run | Place) -> Run:
     """
     import torch
 
-    from protopyramid.inference.ood import read_limits, write_threshold
+    from protopyramid.inference.ood import limits_are_current, write_threshold
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
     if run.config.train.threads:  # as in training: the number of threads can change the last digit
         torch.set_num_threads(run.config.train.threads)
-    if read_limits(run.folder) is None:
-        with progress_bar("computing out-of-distribution limits", "images") as update:
+    if not limits_are_current(run):
+        with progress_bar("computing out-of-distribution limits", announce=True) as update:
             write_threshold(run, update)
     if not (run.folder / layout.CARD).is_file():
         write_model_card(run)
@@ -117,7 +120,7 @@ def evaluate(
     seed: int = 0,
     colour_map: str = COLOUR_MAP,
     progress: Update | None = None,
-) -> dict[str, Any]:
+) -> Evaluation:
     """Evaluate a run on a split: AUROC, calibration, and where its prototypes activate.
 
     Writes evaluation/SPLIT.json, SPLIT.csv and plots into the run folder; for the test split also the model
@@ -136,8 +139,10 @@ def evaluate(
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
         >>> result = pp.evaluate("runs/first")                             # doctest: +SKIP
-        >>> result["auroc"]["mean"], result["auroc"]["ci95"]               # doctest: +SKIP
-        (0.91, [0.88, 0.94])
+        >>> result.auroc.mean, result.auroc.ci95                           # doctest: +SKIP
+        (0.91, (0.88, 0.94))
+        >>> result.to_json()["auroc"]["mean"]                              # doctest: +SKIP
+        0.91
     """
     from protopyramid.evaluation.evaluate import evaluate_split
     from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
@@ -154,12 +159,13 @@ def evaluate(
     return result
 
 
-def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[dict[str, Any], Path]:
-    """Count which ordinary and which strange images are flagged as out-of-distribution, and write it."""
-    from protopyramid.evaluation.ood_check import flag_figures
+def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRates, Path]:
+    """Measure how many images of a split and of made-up kinds are flagged as out of distribution."""
+    from protopyramid.evaluation.ood_check import flag_rates
 
-    found = flag_figures(run, chosen, seed)
-    return found, run.folder.write_json(f"{layout.EVALUATION}/{chosen.name}-flags.json", found)
+    found = flag_rates(run, chosen, seed)
+    name = f"{layout.EVALUATION}/{chosen.name}-flags.json"
+    return found, run.folder.write_json(name, found.to_json())
 
 
 def predict(
@@ -167,8 +173,13 @@ def predict(
     images: Place | Sequence[Place],
     *,
     split: str | None = None,
+    regions: Sequence[Box] = (),
+    regions_mm: Sequence[Box] = (),
+    lesions: Sequence[Box] = (),
+    crop: str | None = None,
     compile: bool = False,
     progress: Update | None = None,
+    unreadable: Callable[[Path, UserError], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Class probabilities, strongest prototypes and out-of-distribution flag of each image.
 
@@ -177,8 +188,16 @@ def predict(
         images: Image files, folders (searched with their subfolders), or one table (CSV) with a column
             `image`.
         split: Only the rows of this split of the table.
+        regions: Regions of one image that the model is to see, each x0, y0, x1, y1 in pixels of the file; a
+            region that is not square is made so around its centre.
+        regions_mm: The same in millimetres from the upper left corner; needs a file with pixel spacing.
+        lesions: Lesion boxes on one image in pixels of the file; the run's margin is added around them.
+        crop: `lesion` cuts the lesion boxes of a table from their images, `none` ignores them; by default
+            as in training.
         compile: Compile the network first, which pays for many images.
         progress: Called with (images done, images in all).
+        unreadable: Called for an image that cannot be read, which is then left out; by default its error is
+            raised.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -186,16 +205,29 @@ def predict(
         >>> records[0]["predicted"], records[0]["unlike_training"]         # doctest: +SKIP
         ('spiculated', False)
     """
-    from protopyramid.inference.prediction import expand_folders, predict_files, predict_manifest
+    from protopyramid.inference.prediction import predict_samples, with_labels
+    from protopyramid.inference.requests import Marks, requested, table_of, warn_of_films
 
     paths = _paths(images)
-    table = _table(paths, split)
     run = _loaded(run)
+    request = requested(run, paths, split, Marks(regions, regions_mm, lesions), crop)
     if compile:
         compile_run(run)
-    if table is not None:
-        return predict_manifest(run, table, split, progress)
-    return predict_files(run, expand_folders(paths), progress)
+    failed: dict[int, UserError] = {}  # by the sample's identity
+
+    def leave_out(sample: Sample, error: UserError) -> None:
+        assert unreadable is not None
+        failed[id(sample)] = error
+        unreadable(sample.image, error)
+
+    handler = leave_out if unreadable is not None else None
+    records = predict_samples(run, request.samples, progress, request.data, handler)
+    if not records and failed:
+        raise next(iter(failed.values()))
+    warn_of_films(run, request)
+    if table_of(paths, split) is None:
+        return records
+    return with_labels(records, [each for each in request.samples if id(each) not in failed])
 
 
 def compile_run(run: Run) -> None:
@@ -207,13 +239,17 @@ def compile_run(run: Run) -> None:
         warnings.warn(f"not compiled: {reason}; the network runs as it is", stacklevel=2)
 
 
-def explain(run: Run | Place, image: Place, name: str | None = None) -> Explanation:
+def explain(
+    run: Run | Place, image: Place, name: str | None = None, *, region: Box | None = None
+) -> Explanation:
     """Explain one image: every class score as a sum over prototypes, with the cases behind them.
 
     Args:
         run: A run, or its folder.
         image: The image file.
         name: What the explanation calls the image; by default the file's name.
+        region: What the model is to see, x0, y0, x1, y1 in pixels of the file; a region that is not square
+            is made so around its centre. By default all of the image.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -222,9 +258,9 @@ def explain(run: Run | Place, image: Place, name: str | None = None) -> Explanat
         'spiculated'
         >>> explanation.save("why.png")                                    # doctest: +SKIP
     """
-    from protopyramid.explain.explanation import explain_file
+    from protopyramid.explanations.explanation import explain_file
 
-    return explain_file(_loaded(run), image, name)
+    return explain_file(_loaded(run), image, name, region)
 
 
 @dataclass(frozen=True)
@@ -243,6 +279,10 @@ def explain_all(
     out: Place,
     *,
     split: str | None = None,
+    regions: Sequence[Box] = (),
+    regions_mm: Sequence[Box] = (),
+    lesions: Sequence[Box] = (),
+    crop: str | None = None,
     limit: int = 0,
     top: int = 5,
     colour_map: str = COLOUR_MAP,
@@ -254,24 +294,33 @@ def explain_all(
         images: As in `predict`.
         out: The folder to write to.
         split: Only the rows of this split of the table.
+        regions: As in `predict`.
+        regions_mm: As in `predict`.
+        lesions: As in `predict`.
+        crop: As in `predict`.
         limit: The largest number of images; 0 means all.
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
     """
+    from protopyramid.explanations.explanation import explain_sample
     from protopyramid.figures.drawing import check_colour_map
+    from protopyramid.inference.requests import Marks, requested, table_of
 
     folder = Path(out)
     check_output_folder(folder)
     check_colour_map(colour_map)
-    chosen = _named_images(_paths(images), split)
-    chosen = chosen[:limit] if limit else chosen
+    paths = _paths(images)
     run = _loaded(run)
-    stems = distinct_stems([name for name, _ in chosen])
-    for number, ((name, path), stem) in enumerate(zip(chosen, stems, strict=True), 1):
-        explanation = explain(run, path, name)
-        paths = [folder / f"{stem}{kind}" for kind in FIGURE_KINDS]
-        explanation.save_all(paths, top, colour_map)
-        yield SavedExplanation(explanation, paths, number, len(chosen))
+    request = requested(run, paths, split, Marks(regions, regions_mm, lesions), crop)
+    samples = request.samples[:limit] if limit else request.samples
+    in_table = table_of(paths, split) is not None
+    names = [each.name if in_table else Path(each.name).name for each in samples]
+    stems = distinct_stems(names)
+    for number, (sample, name, stem) in enumerate(zip(samples, names, stems, strict=True), 1):
+        explanation = explain_sample(run, replace(sample, name=name), request.data)
+        paths_written = [folder / f"{stem}{kind}" for kind in FIGURE_KINDS]
+        explanation.save_all(paths_written, top, colour_map)
+        yield SavedExplanation(explanation, paths_written, number, len(samples))
 
 
 def distinct_stems(names: Sequence[str]) -> list[str]:
@@ -320,7 +369,7 @@ def compare(
         >>> comparison.write("comparison")                                 # doctest: +SKIP
     """
     from protopyramid.evaluation.comparison import compare as compare_runs
-    from protopyramid.explain.saliency import METHODS
+    from protopyramid.explanations.saliency import METHODS
 
     loaded = [_loaded(run) for run in runs]
     _check_distinct(loaded)
@@ -367,7 +416,7 @@ def export(run: Run | Place, format: Format = "onnx", out: Place | None = None) 
         >>> done.path, done.difference                                     # doctest: +SKIP
         (PosixPath('runs/first/export/first.onnx'), 9e-07)
     """
-    from protopyramid.export import export_run
+    from protopyramid.exporting import export_run
 
     return export_run(_loaded(run), format, None if out is None else Path(out))
 
@@ -495,23 +544,3 @@ def _check_distinct(runs: Sequence[Run]) -> None:
 
 def _paths(images: Place | Sequence[Place]) -> list[Path]:
     return [Path(images)] if isinstance(images, str | Path) else [Path(each) for each in images]
-
-
-def _table(paths: Sequence[Path], split: str | None) -> Path | None:
-    """The table (CSV) among the paths, which then must be the only one; None where there is none."""
-    tables = [path for path in paths if path.suffix.lower() == ".csv"]
-    if tables and len(paths) > 1:
-        raise UserError(f"{tables[0]}: give either one manifest or images, not both")
-    if not tables and split is not None:
-        raise UserError("--split: is for a manifest; leave it out for images")
-    return tables[0] if tables else None
-
-
-def _named_images(paths: Sequence[Path], split: str | None) -> list[tuple[str, Path]]:
-    """Name and file of every image: those given, or the rows of a table."""
-    from protopyramid.inference.prediction import expand_folders, table_rows
-
-    table = _table(paths, split)
-    if table is not None:
-        return [(sample.name, sample.image) for sample in table_rows(table, split)]
-    return [(path.name, path) for path in expand_folders(paths)]

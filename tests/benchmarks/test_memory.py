@@ -1,8 +1,12 @@
 """Peak memory counts what is alive at the worst moment, and nothing else."""
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
+from protopyramid.benchmarks.fine import FineProblem
 from protopyramid.benchmarks.memory import (
     GIVES_BACK,
     Peaks,
@@ -13,7 +17,6 @@ from protopyramid.benchmarks.memory import (
     resident_peak,
     tensor_peak,
 )
-from protopyramid.benchmarks.rows import FineProblem
 from protopyramid.benchmarks.settings import Settings
 
 MB = 1_000_000
@@ -68,15 +71,11 @@ def test_resident_memory_is_that_of_the_work_not_what_is_left_of_it():
 
 
 def settings_of_the_child(*_: int) -> Peaks:
-    import os
-
     return Peaks(*(int(os.environ[name]) for name in GIVES_BACK), python=0)
 
 
 def test_a_child_gives_freed_memory_back_and_hands_over_what_it_found(monkeypatch):
-    from pathlib import Path
-
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     found = peaks_in_child(f"{Path(__file__).stem}:settings_of_the_child", 1)
     assert found == Peaks(65536, 65536, 0)
 

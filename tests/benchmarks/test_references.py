@@ -2,6 +2,7 @@
 
 import torch
 
+from protopyramid.benchmarks.fine import FineProblem
 from protopyramid.benchmarks.references import (
     BareClassifier,
     BareStep,
@@ -9,7 +10,6 @@ from protopyramid.benchmarks.references import (
     pixel_weights,
     upsampled_fine_loss,
 )
-from protopyramid.benchmarks.rows import FineProblem
 from protopyramid.benchmarks.settings import TrainingStep, fetched_images, fresh_model, train_steps
 from protopyramid.losses import fine_annotation
 from protopyramid.model.backbones import IMAGE

@@ -54,7 +54,7 @@ def test_growth_prints_orders_and_draws(more, side, small, tmp_path, capsys) -> 
     assert main(["bench", "--growth", *more, "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "head fit" in shown and "growth-classes.png" in shown
-    assert f"32 … {side}" in shown and "scales" in shown and "fitted" in shown
+    assert f"32 … {side}" in shown and "theoretical order" in shown and "fitted" in shown
     assert (tmp_path / "growth.json").is_file()
     assert len(list(tmp_path.glob("growth-*.png"))) == 4
 

@@ -90,7 +90,7 @@ def test_an_import_says_what_it_made_and_left_out(mias: Path, tmp_path: Path, ca
     assert lines[0] == "2 crops from 2 images"
     assert any(line.split()[0] == "circumscribed" for line in lines)
     assert "2 items skipped, listed in skipped.csv" in lines
-    assert "     1  its film is not there" in lines
+    assert "     1  its film is missing" in lines
     assert lines[-1] == str(out / "manifest.csv")
     rows = (out / "manifest.csv").read_text().splitlines()
     assert rows[1].startswith("images/mdb001.png,circumscribed,")
@@ -116,7 +116,7 @@ def test_nothing_imported_is_one_line_and_exit_2(mias: Path, tmp_path: Path, cap
         film.unlink()
     assert main(["data", "import", "mini-mias", str(mias), str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "nothing could be imported" in line and "its film is not there" in line
+    assert "nothing could be imported" in line and "its film is missing" in line
     assert len((tmp_path / "out" / "skipped.csv").read_text().splitlines()) == 1 + 4
 
 
@@ -195,7 +195,7 @@ def test_films_of_a_folder_must_be_said_to_show_no_lesion(
     assert "--lesion-free" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert main([*command, "--lesion-free"]) == 0
-    assert "2 of 2 films are said to show no lesion" in capsys.readouterr().out
+    assert "2 of 2 films are listed without a lesion" in capsys.readouterr().out
 
 
 def test_wrong_input_of_negatives_is_one_line(films: Path, tmp_path: Path, capsys) -> None:

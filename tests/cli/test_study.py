@@ -62,8 +62,8 @@ def test_a_study_trains_measures_and_tells(done):
     _, out = done
     text = (out / "tiny.md").read_text()
     assert "| fpn |" in text and "| vgg |" in text and "| first |" not in text
-    assert "control AUROC" in text and "Grad-CAM" in text
-    assert "lesion, moved | lesion, had it stayed" in text
+    assert "AUROC, occlusion control" in text and "Grad-CAM" in text
+    assert "lesion, shift test | lesion, if not followed" in text
     assert (
         (out / "tiny.csv").read_text().startswith("variant,group,seed,figure,value\nfpn,,3,AUROC")
     )

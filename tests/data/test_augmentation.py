@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protopyramid.config.schema import AugmentationConfig
+from protopyramid.data import augmentation
 from protopyramid.data.augmentation import augment
 
 OFF = {
@@ -238,3 +240,37 @@ def test_wrong_shapes_are_told() -> None:
         augment(images, masks[:, :-1], keys(3), AugmentationConfig())
     empty, none = augment(images[:0], masks[:0], [], AugmentationConfig())
     assert len(empty) == len(none) == 0
+
+
+def test_the_warp_agrees_with_a_naive_bilinear_one() -> None:
+    size = 11
+    wanted = AugmentationConfig(rotation=40, zoom=(0.6, 1.7))
+    draws = np.random.default_rng(3).random((4, augmentation.DRAWS))
+    planes = torch.rand(4, 2, size, size, generator=torch.Generator().manual_seed(0))
+    warped = augmentation._warp(planes, draws, wanted)
+    for row in range(4):
+        angle = math.radians((2 * draws[row, augmentation.ROTATION] - 1) * 40)
+        zoom = 0.6 * (1.7 / 0.6) ** draws[row, augmentation.ZOOM]
+        for y in range(size):
+            for x in range(size):
+                # Back from the output, about the centre; the y axis points down.
+                right, down = (x - 5) / zoom, (y - 5) / zoom
+                u = 5 + math.cos(angle) * right - math.sin(angle) * down
+                v = 5 + math.sin(angle) * right + math.cos(angle) * down
+                expected = naive_bilinear(planes[row].numpy(), reflected(v, 10), reflected(u, 10))
+                np.testing.assert_allclose(warped[row, :, y, x], expected, atol=1e-4)
+
+
+def reflected(place: float, last: int) -> float:
+    """A coordinate mirrored at 0 and at the last pixel until it is between them."""
+    while not 0 <= place <= last:
+        place = -place if place < 0 else 2 * last - place
+    return place
+
+
+def naive_bilinear(image: np.ndarray, y: float, x: float) -> np.ndarray:
+    top, left = min(int(y), image.shape[1] - 2), min(int(x), image.shape[2] - 2)
+    down, right = y - top, x - left
+    upper = (1 - right) * image[:, top, left] + right * image[:, top, left + 1]
+    lower = (1 - right) * image[:, top + 1, left] + right * image[:, top + 1, left + 1]
+    return (1 - down) * upper + down * lower

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from protopyramid.data.check import check_manifest, contact_sheet, render
-from protopyramid.data.images import ellipse_mask
+from protopyramid.data.geometry import ellipse_mask
 from protopyramid.data.manifest import parse_manifest, read_manifest
 from protopyramid.errors import UserError
 
@@ -165,7 +165,7 @@ def test_whole_films_with_a_lesion_box_or_mask_are_named(tmp_path: Path) -> None
     report = check_manifest(dataset(tmp_path, rows))
     (found,) = [said for said in report.warnings if "film" in said]
     assert found.startswith("2 image(s) whose lesion covers less than 4%")
-    assert found.endswith(": rows 2, 3") and "crop the lesions first" in found
+    assert found.endswith(": rows 2, 3") and "data.crop=lesion" in found
 
 
 def test_long_lists_are_cut_in_print_but_not_in_the_report(tmp_path: Path) -> None:

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from protopyramid.config.schema import DataConfig
+from protopyramid.data.geometry import ellipse_mask
 from protopyramid.data.images import (
-    clip_box,
     content_hash,
     denormalise,
-    ellipse_mask,
-    fit_transform,
     normalise,
     prepare,
     prepare_sample,
@@ -104,35 +102,6 @@ def test_image_mask_and_box_move_together(fit: str, shape: tuple[int, int]) -> N
         rows, columns = torch.nonzero(plane, as_tuple=True)
         edges = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
         np.testing.assert_allclose(np.array(edges, float), prepared.box, atol=1.01)
-
-
-@given(st.integers(1, 500), st.integers(1, 500), st.sampled_from(["stretch", "pad"]))
-def test_the_geometry_maps_the_image_into_the_input(height: int, width: int, fit: str) -> None:
-    scale_x, scale_y, offset_x, offset_y = fit_transform(height, width, 64, fit)
-    right, bottom = width * scale_x + offset_x, height * scale_y + offset_y
-    assert 0 <= offset_x < right <= 64 + 1e-9
-    assert 0 <= offset_y < bottom <= 64 + 1e-9
-    assert max(right - offset_x, bottom - offset_y) == pytest.approx(64)
-    assert abs((64 - right) - offset_x) <= 1 + 1e-9
-    assert abs((64 - bottom) - offset_y) <= 1 + 1e-9
-
-
-def test_an_ellipse_fills_pi_quarters_of_its_box_and_stays_in_it() -> None:
-    mask = ellipse_mask((10, 20, 90, 60), 100, 120)
-    assert mask.shape == (100, 120)
-    assert mask.sum() == pytest.approx(np.pi * 40 * 20, rel=0.01)
-    rows, columns = np.nonzero(mask)
-    assert (columns.min(), columns.max() + 1, rows.min(), rows.max() + 1) == (10, 90, 20, 60)
-
-
-def test_a_tiny_box_still_has_a_pixel() -> None:
-    mask = ellipse_mask((3.1, 5.1, 3.2, 5.2), 8, 8)
-    assert np.argwhere(mask).tolist() == [[5, 3]]
-
-
-def test_boxes_are_cut_at_the_image() -> None:
-    assert clip_box((-5, 2, 30, 9), 8, 20) == (0, 2, 20, 8)
-    assert clip_box((20, 2, 30, 9), 8, 20) is None
 
 
 DATA = DataConfig(image_size=32)

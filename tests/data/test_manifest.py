@@ -117,7 +117,7 @@ def test_backslashes_of_windows_are_folders(write_manifest: Write, tmp_path: Pat
         (b"image,label\na.png,x\n", "no column 'split'"),
         (b"Image,label,split\na.png,x,train\n", "columns found: 'Image'"),
         (b"image;label;split\na.png;x;train\n", "separated by commas"),
-        (b"image,label,split,label\na.png,x,train,y\n", "'label' is there 2 times"),
+        (b"image,label,split,label\na.png,x,train,y\n", "'label' occurs 2 times"),
         (b"image,label,split\n", "no rows"),
         (b"image,label,split\na.png,\xff,train\n", "UTF-8"),
         ("image,label,split\n".encode("utf-16"), "UTF-8"),
@@ -146,7 +146,7 @@ def test_a_broken_manifest_is_refused_in_words(
 @pytest.mark.parametrize(
     ("box", "said"),
     [
-        ("1,2,,4", "given in part"),
+        ("1,2,,4", "incomplete"),
         ("1,2,x,4", "must be numbers"),
         ('"1,5",2,3,4', "must be numbers"),
         ("1,2,nan,4", "not finite"),

@@ -47,10 +47,10 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     lock = threading.Lock()
 
-    def counted(sample: Sample, settings: DataConfig):  # type: ignore[no-untyped-def]
+    def counted(sample: Sample, settings: DataConfig, *rest):  # type: ignore[no-untyped-def]
         with lock:
             names.append(sample.name)
-        return prepare_sample(sample, settings)
+        return prepare_sample(sample, settings, *rest)
 
     monkeypatch.setattr(module, "prepare_sample", counted)
     return names

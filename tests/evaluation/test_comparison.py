@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from protopyramid.errors import UserError
-from protopyramid.evaluation.comparison import compare, number, run_names
+from protopyramid.evaluation.comparison import compare, run_names
+from protopyramid.evaluation.comparison_results import Comparison
 from protopyramid.evaluation.evaluate import evaluate_run
 from protopyramid.figures import evaluation_plots as plots
-from protopyramid.metrics import classification as metrics
+from protopyramid.metrics.bootstrap import resample_weights
+from protopyramid.metrics.paired_test import Pair, paired_differences
+from protopyramid.metrics.softmax import softmax
 from protopyramid.runs.run import load_run
 
 FEW = 50
@@ -28,18 +33,21 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_stand_side_by_side_with_a_test_against_the_first(new_run, tmp_path) -> None:
     runs = [new_run(name, name) for name in ("fpn-iaia-bl", "iaia-bl", "vgg16")]
     result = compare(runs, bootstrap=FEW)
-    assert [row["name"] for row in result.rows] == ["FPN-IAIA-BL", "IAIA-BL", "VGG-16"]
+    assert [row.name for row in result.rows] == ["FPN-IAIA-BL", "IAIA-BL", "VGG-16"]
     stored = [run.folder.read_json("evaluation/test.json") for run in runs]
     for row, figures in zip(result.rows, stored, strict=True):
-        assert row["auroc"]["per_class"] == pytest.approx(figures["auroc"]["per_class"])
-    assert result.rows[0]["against_first"] is None
-    test = result.rows[2]["against_first"]["mean"]
+        assert row.auroc.per_class == pytest.approx(figures["auroc"]["per_class"])
+    assert result.rows[0].against_first is None
+    test = result.rows[2].against_first["mean"]
     difference = stored[2]["auroc"]["mean"] - stored[0]["auroc"]["mean"]
-    assert test["difference"] == pytest.approx(difference)
-    assert test["ci95"][0] <= difference <= test["ci95"][1]
-    assert [row["method"] for row in result.localisation] == ["FPN-IAIA-BL", "IAIA-BL"]
-    assert set(result.localisation[0]["per_level"]) == set("2345")
+    assert test.difference == pytest.approx(difference)
+    assert test.ci95[0] <= difference <= test.ci95[1]
+    assert [row.method for row in result.localisation] == ["FPN-IAIA-BL", "IAIA-BL"]
+    assert set(result.localisation[0].per_level) == set("2345")
     written = {path.name for path in result.write(tmp_path / "out")}
+    content = json.loads((tmp_path / "out/comparison.json").read_text())
+    assert content == result.to_json()
+    assert Comparison.from_json(content) == replace(result, digest="")
     assert written == {"comparison.md", "comparison.csv", "comparison.json"}
     rows = list(csv.DictReader(io.StringIO(result.csv())))
     assert float(rows[1]["auroc_mean"]) == pytest.approx(stored[1]["auroc"]["mean"])
@@ -55,8 +63,8 @@ def test_rows_are_aligned_by_content_whatever_their_order(new_run, phantom_manif
     backwards.write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n")
     evaluate_run(first, bootstrap=FEW)
     evaluate_run(second, backwards, bootstrap=FEW)
-    test = compare([first, second], bootstrap=FEW).rows[1]["against_first"]["mean"]
-    assert test["difference"] == 0 and test["ci95"] == [0, 0]
+    test = compare([first, second], bootstrap=FEW).rows[1].against_first["mean"]
+    assert test.difference == 0 and test.ci95 == (0, 0)
 
 
 def test_saliency_of_a_black_box_is_measured_like_prototypes(new_run) -> None:
@@ -69,12 +77,12 @@ def test_saliency_of_a_black_box_is_measured_like_prototypes(new_run) -> None:
     result = compare(
         [run], bootstrap=FEW, methods={"centre": centre, "blank": lambda m, x, t: x[:, 0] * 0}
     )
-    named = {row["method"]: row for row in result.localisation}
+    named = {row.method: row for row in result.localisation}
     middle, blank = named["VGG-16, centre"], named["VGG-16, blank"]
-    assert middle["area"] == pytest.approx(1 / 16)
-    assert middle["lesion"] > middle["lesion_chance"]
-    assert blank["lesion"] == pytest.approx(blank["lesion_chance"])
-    assert blank["area"] == 1
+    assert middle.area == pytest.approx(1 / 16)
+    assert middle.lesion > middle.lesion_chance
+    assert blank.lesion == pytest.approx(blank.lesion_chance)
+    assert blank.area == 1
 
 
 def test_leaked_results_are_refused(new_run) -> None:
@@ -84,13 +92,13 @@ def test_leaked_results_are_refused(new_run) -> None:
         compare([run], split="train", bootstrap=FEW)
 
 
-def test_an_evaluation_of_an_earlier_model_is_made_anew(new_run) -> None:
+def test_an_evaluation_of_an_earlier_model_is_made_again(new_run) -> None:
     run = new_run()
-    old = evaluate_run(run, bootstrap=FEW)["auroc"]["mean"]
+    old = evaluate_run(run, bootstrap=FEW).auroc.mean
     with torch.no_grad():
         run.model.head.weight.copy_(-run.model.head.weight)
     run.folder.write_tensors("model.safetensors", run.model.state_dict())
-    new = compare([load_run(run.folder.path)], bootstrap=FEW).rows[0]["auroc"]["mean"]
+    new = compare([load_run(run.folder.path)], bootstrap=FEW).rows[0].auroc.mean
     assert new != old
     assert run.folder.read_json("evaluation/test.json")["auroc"]["mean"] == new
 
@@ -119,18 +127,13 @@ def test_runs_of_one_system_are_named_by_their_folder(new_run) -> None:
     assert run_names(runs) == ["FPN-IAIA-BL (a)", "FPN-IAIA-BL (b)", "VGG-16"]
 
 
-def test_numbers_are_short() -> None:
-    assert number(0.5) == ".500" and number(1.0) == "1.000" and number(-0.25) == "-.250"
-    assert number(None) == "–"
-
-
 def test_a_better_model_is_found_better() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 200)
     good, bad = (
-        metrics.softmax(np.stack([-x, x], 1))
+        softmax(np.stack([-x, x], 1))
         for x in (labels + 0.5 * rng.normal(size=200), rng.normal(size=200))
     )
-    weights = metrics.resample_weights([str(i) for i in range(200)], 500, 0)
-    found = metrics.paired_differences(bad, good, labels, ["no", "yes"], "", weights)["mean"]
-    assert found["difference"] > 0.3 and found["ci95"][0] > 0 and found["p"] < 0.01
+    weights = resample_weights([str(i) for i in range(200)], 500, 0)
+    found = paired_differences([Pair(bad, good, labels, weights)], ["no", "yes"], "")["mean"]
+    assert found.difference > 0.3 and found.ci95[0] > 0 and found.p < 0.01

@@ -1,4 +1,4 @@
-"""How many strange images a run flags is counted, kind by kind."""
+"""The flag rate on out-of-distribution images, kind by kind."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ import torch
 
 from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import evaluate_run
-from protopyramid.evaluation.ood_check import flag_figures, flagged, strange_images
+from protopyramid.evaluation.ood_check import flag_rates, flagged, ood_images
 from protopyramid.evaluation.split import evaluated_split
 from protopyramid.inference.ood import limits_for, write_threshold
 from protopyramid.inference.prediction import predict_manifest
 
 
-def test_strange_images_are_images_and_the_same_for_the_same_seed() -> None:
-    ordinary = torch.rand(5, 1, 64, 64)
-    kinds = strange_images(ordinary, seed=1)
+def test_ood_images_are_images_and_the_same_for_the_same_seed() -> None:
+    images_in = torch.rand(5, 1, 64, 64)
+    kinds = ood_images(images_in, seed=1)
     for images in kinds.values():
-        assert images.shape == ordinary.shape
+        assert images.shape == images_in.shape
         assert images.min() >= 0 and images.max() <= 1
     assert (kinds["constant"].flatten(1).std(1) == 0).all()
-    assert torch.equal(kinds["inverted"], 1 - ordinary)
-    assert kinds["blurred"].flatten(1).std(1).max() < ordinary.flatten(1).std(1).min()
+    assert torch.equal(kinds["inverted"], 1 - images_in)
+    assert kinds["blurred"].flatten(1).std(1).max() < images_in.flatten(1).std(1).min()
     for drawn in ("text", "shapes", "checkerboard"):
         assert (kinds[drawn].flatten(1).std(1) > 0.01).all()
-        assert torch.equal(kinds[drawn], strange_images(ordinary, seed=1)[drawn])
+        assert torch.equal(kinds[drawn], ood_images(images_in, seed=1)[drawn])
 
 
 @pytest.mark.parametrize("preset", ["fpn-iaia-bl", "vgg16"])
-def test_the_count_is_that_of_predict_and_strange_images_are_flagged(
+def test_the_rate_is_that_of_predict_and_ood_images_are_flagged(
     preset: str, new_run, phantom_manifest
 ) -> None:
     run = new_run(preset=preset)
     chosen = evaluated_split(run, None, "test")
     with pytest.raises(UserError, match="--split validation"):
-        flag_figures(run, chosen)
+        flag_rates(run, chosen)
     write_threshold(run)
-    found = flag_figures(run, chosen)
+    found = flag_rates(run, chosen)
     records = predict_manifest(run, phantom_manifest, "test")
     flags = [each["unlike_training"] for each in records]
-    assert found["ordinary"] == pytest.approx(sum(flags) / len(flags))
+    assert found.in_distribution == pytest.approx(sum(flags) / len(flags))
     for kind in ("constant", "noise", "checkerboard", "text", "shapes", "inverted"):
-        assert found["strange"][kind] >= 0.9, kind
+        assert found.ood[kind] >= 0.9, kind
 
 
 def test_evaluating_validation_makes_the_limits(new_run) -> None:

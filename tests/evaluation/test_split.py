@@ -69,8 +69,8 @@ def test_validation_may_be_evaluated_but_train_not(new_run) -> None:
     run = new_run()
     chosen = evaluated_split(run, None, "validation")
     assert not chosen.leaked
-    assert "chosen on this split" in " ".join(chosen.warnings)
-    with pytest.raises(UserError, match="used in the training"):
+    assert "selected on this split" in " ".join(chosen.warnings)
+    with pytest.raises(UserError, match="used in training"):
         evaluated_split(run, None, "train")
 
 
@@ -112,7 +112,7 @@ def test_unknown_labels_splits_and_empty_splits_are_refused(
         tmp_path / "a",
         lambda row: {**row, "label": "cyst"} if row["split"] == "test" else row,
     )
-    with pytest.raises(UserError, match=r"'cyst' on row \d+; its classes are circumscribed"):
+    with pytest.raises(UserError, match=r"'cyst' in row \d+; its classes are circumscribed"):
         evaluated_split(run, other, "test")
     none = rewritten(
         phantom_manifest, tmp_path / "b", lambda row: row if row["split"] != "test" else None

@@ -113,6 +113,6 @@ def test_a_compiler_that_fails_or_changes_numbers_is_not_used(fault, monkeypatch
     assert reason == (
         "the compiler failed (ld: not found)"
         if fault == "raises"
-        else "its numbers would change by 1.0e-03"
+        else "compiled outputs differ by 1.0e-03"
     )
     assert stays_as_it_is(model, images, before)

@@ -40,8 +40,8 @@ def test_places_are_those_of_a_plain_loop() -> None:
         assert found.fine[number] == pytest.approx((kept & fine[number]).sum() / kept.sum())
         assert found.lesion[number] == pytest.approx((kept & lesion[number]).sum() / kept.sum())
         peak = np.unravel_index(each.argmax(), each.shape)
-        assert found.peak_fine[number] == fine[number][peak]
-        assert found.peak_lesion[number] == lesion[number][peak]
+        assert found.pointing_fine[number] == fine[number][peak]
+        assert found.pointing_lesion[number] == lesion[number][peak]
         assert found.area[number] == pytest.approx((each >= (each.min() + each.max()) / 2).mean())
 
 
@@ -51,15 +51,15 @@ def test_a_map_inside_the_annotation_has_precision_1_and_one_outside_0() -> None
     bump = torch.zeros(1, 40, 40)
     bump[0, 6:15, 6:15] = torch.rand(9, 9) + 1
     inside, outside = places(bump, mask, mask), places(bump.flip(2), mask, mask)
-    assert inside.fine[0] == inside.peak_fine[0] == 1
-    assert outside.fine[0] == outside.peak_fine[0] == 0
+    assert inside.fine[0] == inside.pointing_fine[0] == 1
+    assert outside.fine[0] == outside.pointing_fine[0] == 0
     assert inside.area[0] == pytest.approx(81 / 1600)
 
 
 def test_without_an_annotation_there_is_no_precision() -> None:
     nothing = torch.zeros(1, 16, 16, dtype=torch.bool)
     found = places(torch.rand(1, 16, 16), nothing, ~nothing)
-    assert np.isnan(found.fine[0]) and np.isnan(found.peak_fine[0])
+    assert np.isnan(found.fine[0]) and np.isnan(found.pointing_fine[0])
     assert found.lesion[0] == 1
 
 
@@ -135,22 +135,20 @@ def test_a_pass_takes_own_class_prototypes_of_every_level(
     assert found == pytest.approx(expected)
 
     figures = summarise(result, np.array(labels), np.array(levels), CLASSES, np.ones((10, 5)))
-    fine = figures["activation_precision"]["fine"]
-    assert fine["mean"] == pytest.approx(np.mean(list(expected.values())))
+    fine = figures.activation_precision.fine
+    assert fine.mean == pytest.approx(np.mean(list(expected.values())))
     for number, name in enumerate(CLASSES[:2]):
         of_class = [value for (image, _), value in expected.items() if labels[image] == number]
-        assert fine["per_class"][name] == pytest.approx(np.mean(of_class))
+        assert fine.per_class[name] == pytest.approx(np.mean(of_class))
     for level in (3, 5):
         of_level = [value for (_, j), value in expected.items() if levels[j] == level]
-        assert fine["per_level"][str(level)] == pytest.approx(np.mean(of_level))
-    assert fine["per_class"]["negative"] is None  # never 0
+        assert fine.per_level[str(level)] == pytest.approx(np.mean(of_level))
+    assert fine.per_class["negative"] is None  # never 0
     shares = mask.float().mean((1, 2))
-    assert fine["chance"] == pytest.approx(np.mean([shares[image] for image, _ in expected]))
-    assert fine["ci95"] == pytest.approx(
-        [fine["mean"]] * 2
-    )  # all resamples were the rows themselves
-    assert (fine["images"], fine["pairs"]) == (3, len(expected))
-    assert figures["activation_area"]["images"] == 5
+    assert fine.chance == pytest.approx(np.mean([shares[image] for image, _ in expected]))
+    assert fine.ci95 == pytest.approx([fine.mean] * 2)  # all resamples were the rows themselves
+    assert (fine.images, fine.pairs) == (3, len(expected))
+    assert figures.activation_area.images == 5
 
 
 def test_one_prototype_and_no_annotation_give_none_and_an_area() -> None:
@@ -161,7 +159,7 @@ def test_one_prototype_and_no_annotation_give_none_and_an_area() -> None:
         collector.result(), np.array([0, 1]), np.array([5]), CLASSES, np.ones((5, 2))
     )
     for scale in ("fine", "lesion"):
-        precision = figures["activation_precision"][scale]
-        assert precision["mean"] is precision["ci95"] is precision["chance"] is None
-        assert precision["per_level"] == {"5": None}
-    assert figures["activation_area"]["mean"] == 1  # one cell: a constant map
+        precision = getattr(figures.activation_precision, scale)
+        assert precision.mean is precision.ci95 is precision.chance is None
+        assert precision.per_level == {"5": None}
+    assert figures.activation_area.mean == 1  # one cell: a constant map

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from protopyramid.metrics.prototype_health import prototype_health
+from protopyramid.metrics.prototype_health import Finding, health_lines, prototype_health
 
 NAMES = ("circumscribed", "spiculated")
 CLASSES = torch.tensor([0, 0, 1, 1])
@@ -61,3 +61,25 @@ def test_a_prototype_far_from_every_patch_is_named_for_cosine() -> None:
     (found,) = prototype_health(vectors, CLASSES, LEVELS, "cosine", weight, scores, nearest, NAMES)
     assert found.kind == "far" and found.indices == (2,) and "0.31" in found.message
     assert not prototype_health(vectors, CLASSES, LEVELS, "log-l2", weight, scores, nearest, NAMES)
+
+
+def test_a_prototype_without_weight_is_dead_and_not_also_of_the_wrong_sign() -> None:
+    vectors, weight, scores = healthy()
+    weight[:, 3] = 0
+    weight[1, 2] = 0
+    found = prototype_health(vectors, CLASSES, LEVELS, "cosine", weight, scores, None, NAMES)
+    assert [(f.kind, f.indices) for f in found] == [("dead", (3,)), ("sign", (2,))]
+
+
+def test_every_kind_of_finding_has_a_line() -> None:
+    kinds = ("duplicate", "dead", "sign", "far")
+    findings = [Finding(kind, (0,), f"{kind} {n}") for n in (1, 2) for kind in kinds]
+    assert health_lines(findings) == [f"{kind} 1; {kind} 2" for kind in kinds]
+
+
+def test_nearly_equal_directions_count_as_duplicates() -> None:
+    vectors, weight, scores = healthy()
+    for cosine, expected in ((0.9905, 1), (0.985, 0)):
+        vectors[1] = torch.tensor([cosine, (1 - cosine**2) ** 0.5, 0.0, 0.0])
+        found = prototype_health(vectors, CLASSES, LEVELS, "cosine", weight, scores)
+        assert len(found) == expected

@@ -8,12 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
-from protopyramid.metrics.validation import (
-    ValidationMetrics,
-    auroc,
-    class_aurocs,
-    validation_metrics,
-)
+from protopyramid.metrics.auroc import auroc, class_aurocs
+from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
 
 CLASSES = ("circumscribed", "indistinct", "spiculated", "negative")
 

@@ -60,7 +60,7 @@ def test_a_network_composed_by_hand_is_the_presets(preset, compose):
     assert all(torch.equal(a.maps[level], b.maps[level]) for level in {*a.maps, *b.maps})
 
 
-def test_the_test_time_augmentation_of_the_configuration_reaches_the_network():
+def test_test_time_augmentation_reaches_the_network():
     config = load_config("fpn-iaia-bl", {"model.backbone.width": WIDTH, "model.tta": 4})
     assert build_model(config).tta == 4
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from protopyramid.data.manifest import Manifest
 from protopyramid.evaluation.evaluate import evaluate_run
-from protopyramid.explain.ranking import RankedImage
+from protopyramid.evaluation.results import read_evaluation
+from protopyramid.explanations.ranking import RankedImage
 from protopyramid.prototypes.pruning import prune
 from protopyramid.reports.model_card import write_model_card
 from protopyramid.reports.report import write_report
@@ -76,19 +78,29 @@ def test_report_is_one_page_without_network_or_script(evaluated: Run, manifest: 
         "Where it looks",
         "Explained cases",
         "Prototypes",
+        "Health of the prototypes",
         "Training",
     ]
     assert "Best explained" in page and "Worst explained" in page and "chance" in page
 
 
 def test_report_shows_the_figures_of_the_evaluation(evaluated: Run) -> None:
-    results = evaluated.folder.read_json("evaluation/test.json")
+    results = read_evaluation(evaluated.folder)
     page = write_report(evaluated, results).read_text()
-    without, included = results["auroc"]["mean"], results["auroc"]["with_negative"]["mean"]
+    without, included = results.auroc.mean, results.auroc.with_negative.mean
     assert f"<b>{without:.2f}</b><span>mean AUROC on test, negative images left out" in page
     assert f"<b>{included:.2f}</b><span>mean AUROC with negative images included" in page
-    for count in (count for row in results["confusion_matrix"] for count in row):
+    for count in (count for row in results.confusion_matrix for count in row):
         assert f">{count}<small>" in page
+
+
+def test_report_names_every_finding_on_the_prototypes(evaluated: Run) -> None:
+    results = read_evaluation(evaluated.folder)
+    health = replace(results.health, findings=("prototype 3 is <odd>", "prototype 4 is dead"))
+    page = write_report(evaluated, replace(results, health=health)).read_text()
+    assert "prototype 3 is &lt;odd&gt;" in page and "prototype 4 is dead" in page
+    healthy = replace(results, health=replace(health, findings=()))
+    assert "Health of the prototypes" not in write_report(evaluated, healthy).read_text()
 
 
 def test_report_without_evaluation_or_samples_says_so(run: Run) -> None:
@@ -126,7 +138,7 @@ def test_names_are_escaped(make_run: Callable[..., Run], manifest: Manifest) -> 
 
 
 def test_leaked_results_are_marked(evaluated: Run) -> None:
-    results = {**evaluated.folder.read_json("evaluation/test.json"), "leaked": True}
+    results = replace(read_evaluation(evaluated.folder), leaked=True)
     assert "LEAKED" in write_report(evaluated, results).read_text()
     assert "Leaked" in write_model_card(evaluated, results).read_text()
 

@@ -20,6 +20,7 @@ from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 from protopyramid.runs.run import load_run
 from protopyramid.studies.crossval import cross_validate, summary_lines
+from protopyramid.studies.results import CrossValidation
 
 from ..harness import Command, Reference, copy_manifest, fault, tiny
 
@@ -172,7 +173,7 @@ def test_mean_and_spread_are_those_of_the_predictions(done: tuple[Path, str]) ->
     assert summary["pooled_auroc"]["mean"] == pytest.approx(np.mean(pooled))
     lines = done[1].splitlines()
     assert lines[-1] == str(done[0])
-    assert lines[-4:-1] == summary_lines(summary)
+    assert lines[-4:-1] == summary_lines(CrossValidation.from_json(summary))
     assert lines[-4] == (
         f"macro AUROC over 4 runs: {np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
     )
@@ -180,7 +181,7 @@ def test_mean_and_spread_are_those_of_the_predictions(done: tuple[Path, str]) ->
 
 def test_other_folds_in_the_same_folder_are_refused(done: tuple[Path, str], data: Path) -> None:
     config = tiny(train__schedule=FINISH)
-    with pytest.raises(UserError, match="is of other data, folds or seeds"):
+    with pytest.raises(UserError, match="from a different dataset, folds or seeds"):
         cross_validate(config, data, done[0], 3, [0])
     changed = tiny(train__schedule=FINISH, head_fit__l1=0.5)
     with pytest.raises(UserError, match="begun with another configuration"):
@@ -210,5 +211,5 @@ def test_a_backbone_that_has_seen_the_images_is_warned_about(
             [0],
             backbone_from=reference.folder,
         )
-    assert summary["pooled_auroc"]["spread"] is None
+    assert summary.pooled_auroc.spread is None
     assert "±" not in summary_lines(summary)[2]

@@ -80,7 +80,7 @@ def test_a_study_may_be_like_another_and_say_only_what_differs(tmp_path):
     study = read_study(written(tmp_path, text))
     assert (study.title, study.data, study.folds, study.each) == ("U", "manifest", 2, "fold")
     assert study.set == {"train.batch_size": 5}
-    assert [(each.name, each.preset, each.control) for each in study.variants] == [
+    assert [(each.name, each.preset, each.occlusion_control) for each in study.variants] == [
         ("a", "fpn-iaia-bl", False)
     ]
 
@@ -119,9 +119,9 @@ def test_a_variant_may_be_the_run_of_another_with_other_settings(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("title = ", "is no TOML"),
+        ("title = ", "not valid TOML"),
         (ONE.replace('preset = "fpn-iaia-bl"', ""), "give its preset"),
-        (ONE + '[[variants]]\nname = "b"\nrun_of = "c"\n', "no variant before it"),
+        (ONE + '[[variants]]\nname = "b"\nrun_of = "c"\n', "not a variant before it"),
         (
             ONE + '[[variants]]\nname = "b"\nrun_of = "a"\nset = { "train.seed" = 1 }\n',
             "so train.seed cannot be set",
@@ -133,11 +133,12 @@ def test_a_variant_may_be_the_run_of_another_with_other_settings(tmp_path):
         ("folds = 2\n" + ONE, 'data = "manifest"'),
         ('folds = 2\nholdout = 0.2\ndata = "manifest"\n' + ONE, "without holdout"),
         ('folds = 1\ndata = "manifest"\n' + ONE, "two or more"),
+        ("dealing = 2\n" + ONE, "set folds too"),
         ('title = "T"\nvariants = []\n', "variants"),
         (ONE + 'colour = "red"\n', "colour"),
         (ONE.replace('"a"', '"../a"'), "name"),
         (ONE + ONE.partition("\n")[2], 'two variants are called "a"'),
-        (ONE + 'backbone_from = "b"\n', "no variant before it"),
+        (ONE + 'backbone_from = "b"\n', "not a variant before it"),
         (ONE + 'on = "huge"\n', "small, demo"),
         (ONE + 'set = { "loss.contrasts" = 1.0 }\n', "loss.contrast"),
         (ONE.replace("fpn-iaia-bl", "nowhere.toml"), "nowhere.toml"),
@@ -155,3 +156,24 @@ def test_an_unknown_variant_is_refused_with_the_names_there_are(tmp_path):
     study = read_study(written(tmp_path, ONE))
     with pytest.raises(UserError, match='no variant "b"; the variants are a'):
         study.variant("b")
+
+
+def test_the_old_names_of_a_variants_keys_still_work(tmp_path):
+    old = read_study(written(tmp_path, ONE + "control = true\nmoved = true\n"))
+    new = read_study(written(tmp_path, ONE + "occlusion_control = true\nshift_test = true\n"))
+    assert old == new and new.variants[0].shift_test
+    (tmp_path / "first.toml").write_text(ONE + "control = true\nmoved = true\n")
+    text = 'like = "first.toml"\n[[variants]]\nname = "a"\nocclusion_control = false\n'
+    (taken,) = read_study(written(tmp_path, text)).variants
+    assert (taken.occlusion_control, taken.shift_test) == (False, True)
+
+
+def test_replicates_are_seeds_or_folds_in_folders_of_their_own(tmp_path):
+    def places(head):
+        return [each.folder for each in read_study(written(tmp_path, head + ONE)).replicates]
+
+    data = 'data = "manifest"\nfolds = 2\nseeds = [0, 3]\n'
+    assert places("seeds = [2, 5]\n") == ["seed-2", "seed-5"]
+    assert places(data) == ["seed-0", "seed-3"]
+    expected = [f"seed-{seed}/fold-{fold}" for seed in (0, 3) for fold in (0, 1)]
+    assert places(data + "dealing = 2\n") == expected

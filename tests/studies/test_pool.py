@@ -16,12 +16,12 @@ def test_a_task_waits_for_the_one_it_needs(tmp_path):
     mark = tmp_path / "mark"
     first = f"import time; time.sleep(.5); open({str(mark)!r}, 'w').close()"
     tasks = {
-        (0, "second"): task(tmp_path, f"open({str(mark)!r})", (0, "first")),
-        (0, "first"): task(tmp_path, first),
+        ("seed 0", "second"): task(tmp_path, f"open({str(mark)!r})", ("seed 0", "first")),
+        ("seed 0", "first"): task(tmp_path, first),
     }
     said, finished = [], []
     run_tasks(tasks, 2, said.append, finished.append)
-    assert finished == [(0, "first"), (0, "second")]
+    assert finished == [("seed 0", "first"), ("seed 0", "second")]
     assert said == ["seed 0, first: done (1 of 2)", "seed 0, second: done (2 of 2)"]
 
 
@@ -32,7 +32,7 @@ def test_not_more_than_so_many_run_at_a_time(tmp_path):
         "mine = place / str(os.getpid()); mine.touch();"
         "assert len(list(place.iterdir())) <= 2; time.sleep(.3); mine.unlink()"
     )
-    run_tasks({(seed, "a"): task(tmp_path, code) for seed in range(5)}, 2)
+    run_tasks({(f"seed {seed}", "a"): task(tmp_path, code) for seed in range(5)}, 2)
 
 
 def test_a_failure_is_told_with_its_last_words_and_stops_the_others(tmp_path):
@@ -48,7 +48,7 @@ def test_a_failure_is_told_with_its_last_words_and_stops_the_others(tmp_path):
         f"while not os.path.exists({str(tmp_path / 'ready')!r}): time.sleep(.05)\n"
         "sys.exit('no such weights')"
     )
-    tasks = {(0, "a"): task(tmp_path, patient), (0, "b"): task(tmp_path, failing)}
+    tasks = {("seed 0", "a"): task(tmp_path, patient), ("seed 0", "b"): task(tmp_path, failing)}
     with pytest.raises(UserError, match="no such weights"):
         run_tasks(tasks, 2)
     assert mark.exists()

@@ -8,13 +8,18 @@ from PIL import Image
 from protopyramid.data.images import read_image
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
-from protopyramid.studies.shift_test import moved_box, moved_image, moved_precision, write_moved
+from protopyramid.studies.shift_test import (
+    shifted_box,
+    shifted_image,
+    shifted_precision,
+    write_shifted,
+)
 
 
 @pytest.mark.parametrize(("right", "down"), [(2, 1), (-2, 1), (2, -1), (-2, -1), (0, 0)])
 def test_every_pixel_moves_and_what_comes_free_is_a_mirror_image(right, down):
     image = np.random.default_rng(0).random((6, 8), dtype=np.float32)
-    found = moved_image(image, right, down)
+    found = shifted_image(image, right, down)
     for y in range(6):
         for x in range(8):
             assert found[y, x] == image[mirrored(y - down, 6), mirrored(x - right, 8)]
@@ -28,8 +33,8 @@ def mirrored(place: int, size: int) -> int:
 
 
 def test_a_box_moves_along_and_ends_at_the_edge():
-    assert moved_box((2, 3, 6, 7), 1, -2, (20, 10)) == (3, 1, 7, 5)
-    assert moved_box((2, 3, 6, 7), -4, 15, (20, 10)) == (0, 18, 2, 20)
+    assert shifted_box((2, 3, 6, 7), 1, -2, (20, 10)) == (3, 1, 7, 5)
+    assert shifted_box((2, 3, 6, 7), -4, 15, (20, 10)) == (0, 18, 2, 20)
 
 
 def boxed_data(folder, boxes):
@@ -47,9 +52,9 @@ def boxed_data(folder, boxes):
     return data
 
 
-def test_the_lesion_is_where_the_moved_box_is_and_images_take_turns(tmp_path):
+def test_the_lesion_is_where_the_shifted_box_is_and_images_take_turns(tmp_path):
     data = boxed_data(tmp_path, [(16, 14, 26, 28)] * 4)
-    moved, stayed = (read_manifest(path) for path in write_moved(data, tmp_path / "moved"))
+    moved, stayed = (read_manifest(path) for path in write_shifted(data, tmp_path / "moved"))
     assert [sample.box for sample in moved.samples] == [
         (6, 4, 16, 18),
         (26, 4, 36, 18),
@@ -70,13 +75,13 @@ def test_a_lesion_that_would_leave_its_image_is_left_out(tmp_path):
     data = boxed_data(
         tmp_path, [(2, 2, 8, 8), (16, 14, 26, 28)]
     )  # the first goes to the upper left
-    for path in write_moved(data, tmp_path / "moved"):
+    for path in write_shifted(data, tmp_path / "moved"):
         assert [sample.box for sample in read_manifest(path).samples] == [(26, 4, 36, 18)]
 
 
 def test_a_split_without_boxes_is_refused(tmp_path):
     with pytest.raises(UserError, match="has a box"):
-        write_moved(boxed_data(tmp_path, []), tmp_path / "moved")
+        write_shifted(boxed_data(tmp_path, []), tmp_path / "moved")
 
 
 def looks_at(run, see) -> None:
@@ -108,17 +113,17 @@ def the_middle(images):
 
 def test_a_look_at_the_lesion_follows_it_and_a_look_at_the_middle_does_not(new_run, tmp_path):
     data = boxed_data(tmp_path, [(15, 15, 25, 25)] * 4)
-    moved, stayed = write_moved(data, tmp_path / "moved")
+    moved, stayed = write_shifted(data, tmp_path / "moved")
     levels = {"model.prototypes.counts": {2: 1}, "model.prototypes.negative_counts": {2: 1}}
     lesion, middle = new_run("lesion", **levels), new_run("middle", **levels)
     looks_at(lesion, brightness)
     looks_at(middle, the_middle)
-    assert moved_precision(lesion, moved) > 0.9
-    assert moved_precision(lesion, stayed) < 0.1
-    assert moved_precision(middle, moved) == pytest.approx(moved_precision(middle, stayed))
-    assert moved_precision(middle, moved) < 0.1
+    assert shifted_precision(lesion, moved) > 0.9
+    assert shifted_precision(lesion, stayed) < 0.1
+    assert shifted_precision(middle, moved) == pytest.approx(shifted_precision(middle, stayed))
+    assert shifted_precision(middle, moved) < 0.1
 
 
 def test_without_prototypes_there_is_nothing_to_follow(new_run, phantom_manifest, tmp_path):
-    moved, _ = write_moved(phantom_manifest, tmp_path / "moved")
-    assert moved_precision(new_run(preset="vgg16"), moved) is None
+    moved, _ = write_shifted(phantom_manifest, tmp_path / "moved")
+    assert shifted_precision(new_run(preset="vgg16"), moved) is None

@@ -2,20 +2,22 @@
 
 import csv
 import io
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from protopyramid.studies.plan import Study
+from protopyramid.studies.results import Measurement
 from protopyramid.studies.table import (
     Row,
     cell,
     columns_of,
-    csv_text,
     differences,
     make_rows,
     markdown,
     summary,
+    values_csv,
 )
 
 STUDY = Study.model_validate(
@@ -31,16 +33,20 @@ STUDY = Study.model_validate(
 )
 
 
-def figures(auroc: float, fine: float | None) -> dict:
+def figures(auroc: float, fine: float | None) -> Measurement:
     levels = {} if fine is None else {"2": fine}
-    place = {"mean": fine, "per_level": levels, "per_class": {}}
-    return {
-        "auroc": {"mean": auroc, "per_class": {"spiculated": auroc}},
-        "accuracy": 0.5,
-        "activation_precision": {"fine": place, "lesion": place},
-        "activation_area": {"mean": fine, "per_level": levels},
-        "elimination": None,
-    }
+    place = SimpleNamespace(mean=fine, per_level=levels, per_class={})
+    evaluation = SimpleNamespace(
+        auroc=SimpleNamespace(mean=auroc, per_class={"spiculated": auroc}),
+        accuracy=0.5,
+        activation_precision=SimpleNamespace(fine=place, lesion=place),
+        activation_area=place,
+        source_pointing=SimpleNamespace(per_class={}),
+        elimination=None,
+        sensitivity={},
+        negative_class="",
+    )
+    return Measurement(evaluation)
 
 
 def test_summary_is_mean_and_sample_deviation():
@@ -74,16 +80,24 @@ def test_differences_are_taken_seed_by_seed():
 
 def test_the_markdown_table_has_a_cell_for_every_column_and_leaves_out_empty_ones():
     found = {"a": [figures(0.9, None)] * 2, "b": [figures(0.7, None)] * 2}
-    text = markdown(STUDY, make_rows(STUDY, found), ["AUROC", "fine", "accuracy"])
+    text = markdown(make_rows(STUDY, found), ["AUROC", "fine", "accuracy"])
     lines = text.strip().splitlines()
-    assert lines[0] == "| | AUROC | accuracy |"
+    assert lines[0] == "|  | AUROC | accuracy |"
     assert len({line.count("|") for line in lines}) == 1
-    assert "| **Others** | | |" in lines
+    assert "| **Others** |  |  |" in lines
 
 
 def test_the_csv_holds_every_value():
     found = {"a": [figures(0.9, 0.5), figures(0.8, 0.7)], "b": [figures(0.7, None)] * 2}
-    rows = list(csv.DictReader(io.StringIO(csv_text(STUDY, make_rows(STUDY, found)))))
+    rows = list(csv.DictReader(io.StringIO(values_csv(STUDY, make_rows(STUDY, found)))))
     chosen = [row["value"] for row in rows if row["variant"] == "a" and row["figure"] == "AUROC"]
     assert chosen == ["0.9", "0.8"]
     assert len(rows) == sum(len(columns_of(each)) for name in found for each in found[name])
+
+
+def test_where_seeds_and_folds_are_apart_the_csv_has_both():
+    study = STUDY.model_copy(update={"data": "manifest", "folds": 2, "dealing": 2})
+    rows = [Row("a", "", {"AUROC": [0.1, 0.2, 0.3, 0.4]})]
+    lines = values_csv(study, rows).splitlines()
+    assert lines[0] == "variant,group,seed,figure,value,fold"
+    assert lines[1:3] == ["a,,0,AUROC,0.1,0", "a,,0,AUROC,0.2,1"]

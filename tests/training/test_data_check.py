@@ -79,7 +79,7 @@ def test_the_negative_class_stays_where_the_labels_have_it(phantoms: Path, tmp_p
     )
     with pytest.raises(UserError, match=r'"other"') as caught:
         training_manifest(manifest, tiny())
-    assert "negative_class" not in str(caught.value)
+    assert "data.negative_class" not in str(caught.value)
 
 
 def test_patches_may_share_an_image_where_the_config_says_so(
@@ -121,3 +121,18 @@ def test_a_class_without_validation_images_is_warned_about(phantoms: Path, tmp_p
     )
     with pytest.warns(UserWarning, match="no validation image of class indistinct"):
         training_manifest(manifest, tiny())
+
+
+def test_lesions_without_a_place_are_told_where_lesions_are_cut_out(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    rows = phantoms.read_text().splitlines()
+    first = next(n for n, row in enumerate(rows) if ",spiculated,train," in row)
+    rows[first] = without_annotation(rows[first])
+    folder = phantoms.parent
+    (folder / "part.csv").write_text("\n".join(rows) + "\n")
+    with pytest.warns(
+        UserWarning, match=rf"1 of 30 lesions .*first row {first + 1}\), so the model sees"
+    ):
+        training_manifest(folder / "part.csv", tiny(data__crop="lesion"))
+    (folder / "part.csv").unlink()

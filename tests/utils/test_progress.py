@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from protopyramid.utils.progress import Activity, Reporter, duration
+from protopyramid.utils import progress as progress_module
+from protopyramid.utils.progress import Activity, Reporter, duration, progress_bar
 
 
 class Clock:
@@ -174,3 +175,25 @@ def test_the_line_of_an_epoch_tells_the_time_left_of_the_phase_and_in_all(
         "phase A  epoch 2/9  cross entropy 0.500  validation AUROC undefined  accuracy 0.250  "
         "12.4 images/s  left: about 30 s of this phase, 1 h 7 min in all"
     )
+
+
+def test_a_bar_of_a_function_announces_its_size_and_is_silent_where_it_is_short(capsys) -> None:
+    with progress_bar("computing limits", announce=True) as update:
+        for done in range(4):
+            update(done, 3)
+    assert capsys.readouterr().err == "computing limits: 3 images\n"
+    with progress_bar("computing limits") as update:
+        update(3, 3)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_of_a_function_shows_how_far_a_long_computation_is(capsys, monkeypatch) -> None:
+    clock = Clock()
+    real = progress_module.Reporter
+    monkeypatch.setattr(progress_module, "Reporter", lambda: real(clock=clock))
+    with progress_bar("predict", "files") as update:
+        update(0, 8)
+        clock.now += 20
+        update(2, 8)
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == "predict: 2 of 8 files (25 %), about 60 s left"

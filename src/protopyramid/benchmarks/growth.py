@@ -1,9 +1,9 @@
-"""How cost grows with prototypes, classes, image size and dataset size.
+"""How cost scales with prototypes, classes, image size and dataset size.
 
-Every curve has the order that its work cannot avoid (`order`), the order between its two largest points
-(`measured`: how it goes on), and the order fitted to all of them (`fitted`: how it went). Neither may be
-above the first. Forward and training step do not depend on the size of a dataset, and the head fit does
-not depend on that of an image: an epoch is so many steps, a head sees scores alone.
+Every curve has its theoretical order (`order`), the order between its two largest points (`measured`: how
+it continues), and the order fitted to all points (`fitted`). Neither of the two may exceed the first. There
+is no curve of forward pass and training step by dataset size (an epoch is a number of steps), nor of the
+head fit by image size (a head sees scores alone).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from protopyramid.benchmarks.rows import projection_search, random_scores
+from protopyramid.benchmarks.head import random_scores
+from protopyramid.benchmarks.projection import projection_search
 from protopyramid.benchmarks.settings import (
     Settings,
     TrainingStep,
@@ -33,10 +34,11 @@ from protopyramid.config.schema import Config
 from protopyramid.model.backbones import LEVELS
 from protopyramid.model.build import initial_head_weights
 from protopyramid.training.head_fit import fit_head
+from protopyramid.utils.files import replacing
 
 PER_CLASS = 10  # prototypes of a class in ProtoPNet's CUB model: 200 classes, 2,000 prototypes
-PER_SIDE = 16  # images of a projection whose images grow: enough of every class
-TOLERANCE = 0.15  # of a measured order
+PER_SIDE = 16  # images of a projection whose image size grows: enough of every class
+TOLERANCE = 0.15  # ours: how much a measured order may exceed the theoretical one
 
 
 @dataclass(frozen=True)
@@ -79,19 +81,19 @@ class Curve:
 
     @property
     def measured(self) -> float:
-        """The order of growth between the last two points."""
+        """The order between the last two points."""
         (x0, x1), (y0, y1) = self.values[-2:], self.seconds[-2:]
         return math.log(y1 / y0) / math.log(x1 / x0)
 
     @property
     def fitted(self) -> float:
-        """The order of growth over all points: the slope of the line through their logarithms."""
+        """The order over all points: the slope of the line through their logarithms."""
         x, y = ([math.log(value) for value in values] for values in (self.values, self.seconds))
         return statistics.linear_regression(x, y).slope
 
     @property
     def met(self) -> bool:
-        """Whether it grows no faster than it must."""
+        """Whether it scales no worse than its theoretical order."""
         return max(self.measured, self.fitted) <= self.order + TOLERANCE
 
     def to_json(self) -> dict[str, Any]:
@@ -105,7 +107,7 @@ class Curve:
 
 
 def all_curves(growth: Growth) -> Iterator[Curve]:
-    """Every curve, as it is measured."""
+    """Every curve, one by one as it is measured."""
     four = growth.settings.config().data.classes
     yield from _model_curves(
         growth, "prototypes", growth.prototypes, lambda m: spread_prototypes(four, m), 1.0,
@@ -113,7 +115,7 @@ def all_curves(growth: Growth) -> Iterator[Curve]:
     )  # fmt: skip
     yield from _model_curves(
         growth, "classes", growth.classes, classes_of_ten, 1.0,
-        f"{PER_CLASS} prototypes a class",
+        f"{PER_CLASS} prototypes per class",
     )  # fmt: skip
     yield from _size_curves(growth)
     yield from _projection_curves(growth)
@@ -164,11 +166,11 @@ def _size_curves(growth: Growth) -> Iterator[Curve]:
     configs = [growth.settings.config(**{"data.image_size": side}) for side in growth.sides]
     for work, make in (("forward", _forward), ("training step", _step)):
         seconds = _measured([make(config, 1) for config in configs], growth)
-        yield Curve(work, "image side", growth.sides, seconds, 2.0, "every pixel is seen")
+        yield Curve(work, "image side", growth.sides, seconds, 2.0, "every pixel is processed")
 
 
 def _projection_curves(growth: Growth) -> Iterator[Curve]:
-    """The search of a projection, z given; the forward pass before it has its own curve."""
+    """The search of a projection with z given; the forward pass before it has a curve of its own."""
     four = growth.settings.config().data.classes
     searched = growth.searched
 
@@ -181,13 +183,13 @@ def _projection_curves(growth: Growth) -> Iterator[Curve]:
     yield Curve(work, "prototypes", growth.prototypes, _measured(works, growth), 1.0, why)
     many = max(searched, 4 * max(growth.classes))  # enough images of every class
     works = [search(classes_of_ten(count), many) for count in growth.classes]
-    why = f"{PER_CLASS} prototypes a class"
+    why = f"{PER_CLASS} prototypes per class"
     yield Curve(work, "classes", growth.classes, _measured(works, growth), 1.0, why)
     works = [search({"data.image_size": side}, PER_SIDE, growth.batch) for side in growth.sides]
-    why = "every patch is seen"
+    why = "every patch is compared"
     yield Curve(work, "image side", growth.sides, _measured(works, growth), 2.0, why)
     works = [search({}, images) for images in growth.images[:-1]]
-    why = "every image is seen"
+    why = "every image is searched"
     yield Curve(work, "images", growth.images[:-1], _measured(works, growth), 1.0, why)
 
 
@@ -198,7 +200,7 @@ def _head_curves(growth: Growth) -> Iterator[Curve]:
     why = "products of all pairs of prototypes, and their inverse"
     yield Curve("head fit", "prototypes", growth.prototypes, _measured(works, growth), 3.0, why)
     works = [_head_fit(growth, count, PER_CLASS * c, c) for c in growth.classes]
-    why = f"{PER_CLASS} prototypes a class, so as above"
+    why = f"{PER_CLASS} prototypes per class, so as above"
     yield Curve("head fit", "classes", growth.classes, _measured(works, growth), 3.0, why)
     default = len(fresh_model(growth.settings.config()).head.weight[0])
     works = [_head_fit(growth, images, default, four) for images in growth.images]
@@ -236,7 +238,7 @@ def _head_fit(growth: Growth, images: int, m: int, classes: int) -> Work:
 
 
 def draw(curves: Sequence[Curve], folder: Path) -> list[Path]:
-    """One picture for each variable: `growth-VARIABLE.png`."""
+    """One plot per variable: `growth-VARIABLE.png`."""
     written = []
     for variable in dict.fromkeys(curve.variable for curve in curves):
         chosen = [curve for curve in curves if curve.variable == variable]
@@ -252,8 +254,8 @@ def _picture(curves: Sequence[Curve], variable: str, folder: Path) -> Path:
     for curve in curves:
         label = f"{curve.work}: order {curve.measured:.2f} (at most {curve.order:g})"
         (line,) = axes.loglog(curve.values, curve.seconds, marker="o", label=label)
-        axes.loglog(curve.values[-2:], _inherent(curve), linestyle=":", color=line.get_color())
-    axes.plot([], [], linestyle=":", color="grey", label="the order that cannot be avoided")
+        axes.loglog(curve.values[-2:], _theoretical(curve), linestyle=":", color=line.get_color())
+    axes.plot([], [], linestyle=":", color="grey", label="theoretical order")
     axes.set_xlabel(variable)
     axes.set_ylabel("seconds")
     values = sorted({value for curve in curves for value in curve.values})
@@ -263,11 +265,12 @@ def _picture(curves: Sequence[Curve], variable: str, folder: Path) -> Path:
     axes.legend(fontsize="small")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"growth-{variable.replace(' ', '-')}.png"
-    figure.savefig(path, dpi=100)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=100, format="png")
     return path
 
 
-def _inherent(curve: Curve) -> tuple[float, float]:
-    """Seconds at the last two points, if the last step had the order that cannot be avoided."""
+def _theoretical(curve: Curve) -> tuple[float, float]:
+    """Seconds at the last two points if the last step had its theoretical order."""
     (x0, x1), y1 = curve.values[-2:], curve.seconds[-1]
     return y1 * (x0 / x1) ** curve.order, y1

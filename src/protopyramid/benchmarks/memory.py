@@ -1,4 +1,4 @@
-"""Peak memory of a piece of work, measured in a process of its own.
+"""Peak memory of a piece of work, measured in a separate process.
 
 The memory of a piece of work is what it holds at its worst moment beyond its inputs: results, what is kept
 for the gradient, temporaries. Both sides of a ratio are measured alike, in three ways:
@@ -11,12 +11,12 @@ resident
     before. It sees everything, the allocator's habits included: glibc gives large blocks back to the
     system when they are freed and keeps small ones, and moves the limit between the two with use, up to
     32 MB. So a block of 30 MB can count twice (kept, and once more elsewhere) or not at all (taken from
-    what was kept), and the same work gives another figure after another past. In the child the limit is
-    fixed and low (`GIVES_BACK`): what is freed is given back at once.
+    what was kept), and the figure depends on what ran before. In the child the limit is fixed and low
+    (`GIVES_BACK`): what is freed is returned at once.
 python
     Python's own heap, by tracemalloc: whether something large hides outside tensors.
 
-Libraries make their buffers on their first call, so the work is done once, small, before it counts.
+Libraries allocate their buffers on their first call, so a small version of the work runs before it counts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 RESET_PEAK = "5"  # proc(5): resets the peak resident set size
 GIVES_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 QUIET = {"KINETO_LOG_LEVEL": "6"}  # the profiler's own messages
-MEMORY_EVENT = "[memory]"  # the profiler's name of an allocation or a release
+MEMORY_EVENT = "[memory]"  # the profiler's name for an allocation or a release
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Peaks:
 
 
 def peaks_of(work: Callable[[], object]) -> Peaks:
-    """What the work needs at its peak, three ways; it is called once for each.
+    """What the work needs at its peak, measured in three ways; it is called once for each.
 
     The resident set comes first, before the other two change what the process holds.
     """

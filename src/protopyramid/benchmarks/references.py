@@ -1,4 +1,4 @@
-"""What ours is compared with: the same work as the published systems do it, well written."""
+"""What we compare with: the same work as published systems do it, written with care."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BareClassifier(nn.Module):
 
 
 class BareStep:
-    """A step of the same optimiser on the bare classifier, cross entropy alone."""
+    """A step of the same optimiser on the bare classifier, with cross entropy alone."""
 
     def __init__(self, model: BareClassifier, step: TrainPhaseConfig) -> None:
         self.model, self.clip = model.train(), step.clip
@@ -54,7 +54,7 @@ def upsampled_fine_loss(maps: Tensor, weights: Tensor) -> Tensor:
     """The fine loss as the paper writes it: upsample, multiply, norm.
 
     maps (B, m, h, w), weights (B, m, H, W) -> scalar. Of the ways to write it with torch's own
-    operations, this was the fastest.
+    operations, this is the fastest that we found.
     """
     size = (weights.shape[-2], weights.shape[-1])
     pams = F.interpolate(maps, size, mode="bilinear", align_corners=False)

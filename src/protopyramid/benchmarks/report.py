@@ -1,8 +1,7 @@
-"""What a benchmark found, as text and as JSON."""
+"""Results of a benchmark, as text and as JSON."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import time
@@ -13,14 +12,15 @@ from typing import Any
 import torch
 
 from protopyramid.benchmarks.growth import Curve
-from protopyramid.benchmarks.rows import Row
+from protopyramid.benchmarks.row import Row
+from protopyramid.utils.files import write_json
 
 VERDICTS = {True: "met", False: "MISSED", None: "–"}
-HEADER = ["work", "held against", "ours", "that", "ratio", "range of turns", "target", "verdict"]
+HEADER = ["work", "compared with", "ours", "reference", "ratio", "range", "target", "verdict"]
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on, beside the code."""
+    """The machine and software that the figures depend on."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -32,8 +32,8 @@ def machine() -> dict[str, Any]:
     }
 
 
-class Others:
-    """How much of the machine other programs took since this was made (Linux only)."""
+class OtherPrograms:
+    """How much of the machine other programs used since this was created (Linux only)."""
 
     def __init__(self) -> None:
         self._busy, self._own, self._start = _busy_seconds(), _own_seconds(), time.monotonic()
@@ -50,7 +50,7 @@ class Others:
 
 
 def _busy_seconds() -> float | None:
-    """Seconds that all cores together were at work since the system's start."""
+    """Busy seconds of all cores since the system started; None where it does not say."""
     try:
         first = Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()
     except OSError:
@@ -80,7 +80,7 @@ def cells(row: Row) -> list[str]:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """What has to be said about single rows."""
+    """Remarks on single rows."""
     return [f"{row.work}: {row.note}" for row in rows if row.note]
 
 
@@ -119,8 +119,7 @@ def write_curves(curves: Sequence[Curve], took: float, others: float | None, pat
 
 def _write(path: Path, content: object) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    return path
+    return write_json(path, content)
 
 
 def _quantity(value: float, unit: str) -> str:

@@ -13,9 +13,10 @@ from torch import Tensor
 from protopyramid.config import load_config
 from protopyramid.config.schema import Config, TrainPhaseConfig, unrolled
 from protopyramid.losses.build import build_objective
-from protopyramid.model.backbones import IMAGE
+from protopyramid.model.backbones import IMAGE, VGG16
 from protopyramid.model.build import build_model
 from protopyramid.model.network import PrototypeNetwork
+from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.training.features import FeatureBatch
 from protopyramid.training.parts import make_optimiser, set_learning, set_modes
 
@@ -34,15 +35,17 @@ class Settings:
     head_images: int = 1000
     repetitions: int = 9
     slow_repetitions: int = 5
-    close_repetitions: int = 11  # of a slow pair whose target is as near as the noise of a turn
+    close_repetitions: int = 11  # of a slow pair whose target is as close as the noise of a turn
     quick_repetitions: int = 21  # of what takes milliseconds
     children: int = 3  # processes for each side of a memory row
     loader: bool = True
-    latency: bool = True  # of the exported and the compiled network: making them takes a minute
+    latency: bool = (
+        True  # rows on the exported and the compiled network: building them takes a minute
+    )
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self, **more: Any) -> Config:
-        """The measured configuration: the paper's preset as it is, in a real run."""
+        """The measured configuration: the paper's preset, with the overrides."""
         return load_config(PRESET, {**self.overrides, **more})
 
 
@@ -62,7 +65,7 @@ QUICK = Settings(
 
 
 def channels_last(tensor: Tensor) -> Tensor:
-    """Images as the trainer gives them to the network."""
+    """Images (B, C, H, W) in the memory format that the trainer uses."""
     return tensor.contiguous(memory_format=torch.channels_last)
 
 
@@ -72,7 +75,7 @@ def random_images(count: int, size: int) -> Tensor:
 
 
 def fresh_model(config: Config) -> PrototypeNetwork:
-    """The network with random weights, laid out in memory as the trainer does."""
+    """The network with random weights, in the memory format that the trainer uses."""
     torch.manual_seed(config.train.seed)
     model = build_model(config).eval()
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
@@ -86,19 +89,19 @@ def round_masks(count: int, size: int) -> Tensor:
 
 
 def fetched(maps: dict[int, Tensor], config: Config) -> FeatureBatch:
-    """A batch that starts from these maps, every image annotated."""
+    """A batch that starts from maps {block: (B, channels, H, W)}, every image annotated."""
     count = len(next(iter(maps.values())))
     masks = round_masks(count, config.data.image_size)
     return FeatureBatch(maps, masks, torch.ones(count, dtype=torch.bool))
 
 
 def fetched_images(config: Config, count: int) -> FeatureBatch:
-    """A batch of images of noise."""
+    """A batch of `count` images of noise."""
     return fetched({IMAGE: random_images(count, config.data.image_size)}, config)
 
 
 def labels_of(count: int, config: Config) -> Tensor:
-    """All classes in turn. (count,)."""
+    """Labels (count,): all classes in turn."""
     return torch.arange(count) % len(config.data.classes)
 
 
@@ -116,7 +119,7 @@ class TrainingStep:
         set_modes(model, step.learns)
 
     def __call__(self, fetched: FeatureBatch, labels: Tensor) -> float:
-        """The loss of a batch that starts from the maps of any cut."""
+        """Take a step on a batch that starts from the maps of any cut, labels (B,); returns the loss."""
         model = self.model
         evidence = model.evidence_from_pyramid(model.pyramid_from_maps(fetched.maps))
         losses = self.objective(
@@ -130,6 +133,18 @@ class TrainingStep:
         return float(losses.total.detach())
 
 
+def bare_features(model: PrototypeNetwork) -> torch.nn.Module:
+    """The layers of the model's VGG-16, (B, 3, H, W) -> (B, channels, H / 16, W / 16)."""
+    assert isinstance(model.backbone, VGG16)
+    return model.backbone.features
+
+
+def prototypes_of(model: PrototypeNetwork) -> PrototypeLayer:
+    """The prototypes of a model that has some."""
+    assert model.prototypes is not None
+    return model.prototypes
+
+
 def copy_of(model: PrototypeNetwork) -> PrototypeNetwork:
-    """A model of its own, so that training one side does not change the other."""
+    """A copy of the model, so that training one side does not change the other."""
     return copy.deepcopy(model)

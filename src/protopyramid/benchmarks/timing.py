@@ -1,4 +1,4 @@
-"""Times of two ways to do the same work, taken in turns.
+"""Timing two ways to do the same work, in turns.
 
 A machine gets slower and faster while it is measured. Both sides of a ratio are therefore run in turns
 (ours, reference, ours, reference …), and the ratio is that of their medians.
@@ -17,7 +17,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Pair:
-    """Seconds of our way and of the reference, one of each a turn."""
+    """Seconds of our way and of the reference, one of each per turn."""
 
     ours: tuple[float, ...]
     reference: tuple[float, ...]
@@ -43,7 +43,7 @@ class Pair:
 
 
 def seconds(work: Work) -> float:
-    """How long one call takes, with the garbage of others cleared before."""
+    """How long one call takes; garbage is collected before it, and not during it."""
     gc.collect()
     gc.disable()
     try:
@@ -65,7 +65,7 @@ def in_turns(ours: Work, reference: Work, repetitions: int) -> Pair:
 def medians_in_turns(works: Sequence[Work], repetitions: int) -> tuple[float, ...]:
     """The median of each work, all run in turns after one unmeasured round.
 
-    Points of a curve that are minutes apart would show the machine's changes as growth.
+    If points of a curve were minutes apart, changes of the machine would look like growth.
     """
     for work in works:
         work()

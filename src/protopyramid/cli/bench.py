@@ -1,4 +1,4 @@
-"""`protopyramid bench`: speed, measured as ratios to the unavoidable work."""
+"""`protopyramid bench`: measured speed, as ratios to the least work possible."""
 
 import time
 import warnings
@@ -12,28 +12,30 @@ if TYPE_CHECKING:
     from protopyramid.benchmarks.growth import Growth
     from protopyramid.benchmarks.settings import Settings
 
-# Share of the machine that other programs may use; threads that wait for each other lose much more.
-MAX_OTHERS = 0.05
+# Share of the machine above which other programs are reported: threads that wait for each other lose much
+# more than that.
+BUSY = 0.05
 
 
 def bench(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Measure less of everything, in under three minutes.")
+        bool,
+        typer.Option("--quick", help="Smaller batches and fewer repetitions: under three minutes."),
     ] = False,
     growth: Annotated[
         bool,
         typer.Option(
-            "--growth", help="Measure instead how cost grows with prototypes, classes and sizes."
+            "--growth", help="Measure how cost scales with prototypes, classes and sizes instead."
         ),
     ] = False,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for the results (JSON) and plots.")
+        Path, typer.Option(metavar="DIR", help="Folder for results (JSON) and plots.")
     ] = Path("results/bench"),
     threads: Annotated[int, typer.Option(min=0, help="Torch threads (0 = one per CPU core).")] = 0,
 ) -> None:
-    """Measure the speed of the default model: each row with its limit, target and verdict.
+    """Measure the speed of the default model: each row with its reference, target and verdict.
 
-    The inputs are noise of the size of real images; no data is read. Both sides of a ratio alternate.
+    Images are noise of the real size; no data is read. Both sides of a ratio run in turns.
     """
     import torch
 
@@ -54,12 +56,20 @@ def bench(
 
 def show_rows(settings: "Settings", out: Path) -> None:
     """Measure the table, print it and write it to `bench.json`."""
-    from protopyramid.benchmarks.report import HEADER, Others, cells, notes, summary, write_rows
-    from protopyramid.benchmarks.rows import ROWS, Row
+    from protopyramid.benchmarks.report import (
+        HEADER,
+        OtherPrograms,
+        cells,
+        notes,
+        summary,
+        write_rows,
+    )
+    from protopyramid.benchmarks.row import Row
+    from protopyramid.benchmarks.rows import ROWS
     from protopyramid.cli.console import say, show_table, terminal
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
-    start, others = time.monotonic(), Others()
+    start, others = time.monotonic(), OtherPrograms()
     rows: list[Row] = []
     with progress_bar("bench", "rows") as update:
         for number, measure in enumerate(ROWS):
@@ -72,19 +82,19 @@ def show_rows(settings: "Settings", out: Path) -> None:
     took = time.monotonic() - start
     say(f"{summary(rows)}; took {took:.0f} s")
     share = others.share
-    _warn_of_others(share)
+    _warn_if_busy(share)
     say(str(write_rows(rows, asdict(settings), took, share, out / "bench.json")))
 
 
 def show_growth(growth: "Growth", out: Path) -> None:
-    """Measure the curves, print their orders, write `growth.json` and a plot for each variable."""
+    """Measure the curves, print their orders, write `growth.json` and a plot per variable."""
     from protopyramid.benchmarks.growth import all_curves, draw
-    from protopyramid.benchmarks.report import VERDICTS, Others, write_curves
+    from protopyramid.benchmarks.report import VERDICTS, OtherPrograms, write_curves
     from protopyramid.cli.console import new_table, say, terminal
 
-    start, others = time.monotonic(), Others()
+    start, others = time.monotonic(), OtherPrograms()
     table = new_table(
-        "work", "grows with", "from … to", "seconds", "order", "fitted", "at most", "verdict"
+        "work", "scales with", "from … to", "seconds", "order", "fitted", "target", "verdict"
     )
     curves = []
     for curve in all_curves(growth):
@@ -97,7 +107,7 @@ def show_growth(growth: "Growth", out: Path) -> None:
             f"{curve.seconds[0]:.3g} … {curve.seconds[-1]:.3g}",
             f"{curve.measured:.2f}",
             f"{curve.fitted:.2f}",
-            f"{curve.order:g}",
+            f"≤ {curve.order:g}",
             VERDICTS[curve.met],
         )
     terminal().print(table)
@@ -106,17 +116,17 @@ def show_growth(growth: "Growth", out: Path) -> None:
     if missed:
         say(f"scales worse than its theoretical order: {'; '.join(missed)}")
     else:
-        say("everything scales as its theoretical order predicts")
+        say("no cost scales worse than its theoretical order")
     say(f"order: between the two largest points; fitted: over all points; took {took:.0f} s")
     share = others.share
-    _warn_of_others(share)
+    _warn_if_busy(share)
     for path in (write_curves(curves, took, share, out / "growth.json"), *draw(curves, out)):
         say(str(path))
 
 
-def _warn_of_others(share: float | None) -> None:
-    if share is not None and share > MAX_OTHERS:
+def _warn_if_busy(share: float | None) -> None:
+    if share is not None and share > BUSY:
         warnings.warn(
-            f"other programs used {share:.0%} of the machine; measure again when it is idle",
+            f"other programs used {share:.0%} of the machine meanwhile; measure again when it is idle",
             stacklevel=2,
         )

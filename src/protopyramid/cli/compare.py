@@ -28,12 +28,12 @@ def compare(
 
     check_output_folder(out)  # before the slow imports
     from protopyramid import api
-    from protopyramid.evaluation.comparison import auroc_table, localisation_table
+    from protopyramid.evaluation.comparison_results import auroc_table, localisation_table
     from protopyramid.runs.run import load_run
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     loaded = [load_run(path) for path in runs]
-    with progress_bar("compare", "images") as update:
+    with progress_bar("compare") as update:
         result = api.compare(loaded, data, split, bootstrap=bootstrap, seed=seed, progress=update)
     show_table(*auroc_table(result))
     if result.localisation:

@@ -52,7 +52,7 @@ def phantom(
 
     new_folder(folder, force)  # before the slow imports: a wrong folder is refused at once
     from protopyramid.data.phantoms import write_phantoms
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     with progress_bar("phantoms") as update:
         manifest = write_phantoms(
@@ -105,13 +105,13 @@ def import_(
     from protopyramid.data.importers import finder
     from protopyramid.data.importers.base import Options
     from protopyramid.data.importers.writer import check_folder, render, write_dataset
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     find = finder(name)
     options = Options(margin, mixed.value, margins.value, test_fraction, seed)
     check_folder(source, folder, name, options)
     found = find(source, options)
-    with progress_bar("import", "images") as update:
+    with progress_bar("import") as update:
         imported = write_dataset(
             found, source, folder, name, options, workers or os.cpu_count() or 1, update
         )
@@ -169,10 +169,9 @@ def negatives(
     """
     from protopyramid.cli.console import say
     from protopyramid.data.manifest import read_manifest
-    from protopyramid.data.negatives.dataset import render, write_negatives
-    from protopyramid.data.negatives.patches import Limits
+    from protopyramid.data.negatives.dataset import Limits, render, write_negatives
     from protopyramid.data.negatives.sources import read_films
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     table = read_films(films, lesion_free, patient)
     crops = None if lesions is None else read_manifest(lesions)

@@ -20,7 +20,7 @@ def demo(
     from protopyramid.cli.evaluate import show
     from protopyramid.cli.train import stop_in_order
     from protopyramid.studies.demo import run_demo
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     started = time.monotonic()
     with stop_in_order(f"protopyramid demo --out {shlex.quote(str(out))} --seed {seed}"):

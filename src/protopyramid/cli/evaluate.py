@@ -1,12 +1,17 @@
 """`protopyramid evaluate`: the figures of a run on a split."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from protopyramid.cli.console import new_table, show_table, terminal
+
+if TYPE_CHECKING:
+    from protopyramid.evaluation.ood_check import FlagRates
+    from protopyramid.evaluation.results import Evaluation
+
+FINDINGS = 5  # on the prototypes' health that are shown; the report has all
 
 
 def evaluate(
@@ -39,14 +44,14 @@ def evaluate(
     from protopyramid.evaluation.split import evaluated_split
     from protopyramid.runs import layout
     from protopyramid.runs.run import load_run
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     loaded = load_run(run)
     if compile:
         api.compile_run(loaded)
     chosen = evaluated_split(loaded, data, split, force)
     colours = "jet" if jet else api.COLOUR_MAP
-    with progress_bar("evaluate", "images") as update:
+    with progress_bar("evaluate") as update:
         result = api.evaluate(
             loaded, chosen, bootstrap=bootstrap, seed=seed, colour_map=colours, progress=update
         )
@@ -60,102 +65,104 @@ def evaluate(
         say(str(loaded.folder / layout.REPORT))
 
 
-def _show_flags(found: Mapping[str, Any], split: str) -> None:
-    ordinary = f"ordinary, from {split} (about {found['nominal']:.0%} expected)"
-    rows = [[ordinary, str(found["images"]), f"{found['ordinary']:.0%}"]]
-    for kind, share in found["strange"].items():
-        rows.append([kind, str(found["strange_images"]), f"{share:.0%}"])
+def _show_flags(found: "FlagRates", split: str) -> None:
+    own = f"split {split} (about {found.nominal:.0%} expected)"
+    rows = [[own, str(found.images), f"{found.in_distribution:.0%}"]]
+    rows += [[kind, str(found.ood_images), f"{share:.0%}"] for kind, share in found.ood.items()]
     show_table(["images", "n", "flagged"], rows)
 
 
-def show(result: Mapping[str, Any]) -> None:
+def show(result: "Evaluation") -> None:
     """Print the figures as tables."""
     console = terminal()
-    leaked = " LEAKED: the run was trained on some of these images." if result["leaked"] else ""
+    leaked = " LEAKED: the run was trained on some of these images." if result.leaked else ""
     console.print(
-        f"{result['system']}, split {result['split']}: {result['n']} images of "
-        f"{result['patients']} patients.{leaked}",
+        f"{result.system}, split {result.split}: {result.n} images of "
+        f"{result.patients} patients.{leaked}",
     )
     console.print(_classes(result))
-    if result["activation_area"]["per_level"]:
+    if result.activation_area.per_level:
         console.print(_levels(result))
     for line in _lines(result):
         console.print(line)
 
 
-def _classes(result: Mapping[str, Any]) -> Any:
-    from protopyramid.evaluation.comparison import number
+def _classes(result: "Evaluation") -> Any:
+    from protopyramid.utils.tables import number
 
-    auroc, fine = result["auroc"], result["activation_precision"]["fine"]
-    lesion, sources = result["activation_precision"]["lesion"], result["prototype_peak_inside"]
-    table = new_table("class", "n", "AUROC", "sens.", "spec.", "fine", "lesion", "peaks")
-    for name in result["classes"]:
+    auroc, fine = result.auroc, result.activation_precision.fine
+    lesion, sources = result.activation_precision.lesion, result.source_pointing
+    table = new_table("class", "n", "AUROC", "sens.", "spec.", "fine", "lesion", "pointing")
+    for name in result.classes:
         table.add_row(
             name,
-            str(result["per_class_n"][name]),
-            number(auroc["per_class"].get(name), auroc["ci95_per_class"].get(name)),
-            number(result["sensitivity"][name]),
-            number(result["specificity"][name]),
-            number(fine["per_class"][name]),
-            number(lesion["per_class"][name]),
-            number(sources["per_class"][name]),
+            str(result.per_class_n[name]),
+            number(auroc.per_class.get(name), auroc.ci95_per_class.get(name)),
+            number(result.sensitivity[name]),
+            number(result.specificity[name]),
+            number(fine.per_class[name]),
+            number(lesion.per_class[name]),
+            number(sources.per_class[name]),
         )
     table.add_section()
-    means = [number(fine["mean"]), number(lesion["mean"]), number(sources["mean"])]
-    negative, everything = result["negative_class"], auroc["with_negative"]
+    means = [number(fine.mean), number(lesion.mean), number(sources.mean)]
+    negative, everything = result.negative_class, auroc.with_negative
     if negative:
-        mean = number(auroc["mean"], auroc["ci95"])
+        mean = number(auroc.mean, auroc.ci95)
         table.add_row(f"mean without {negative}", "", mean, "", "", *means)
-        together = number(everything["mean"], everything["ci95"])
-        table.add_row(f"mean with {negative}", str(result["n"]), together, "", "", "", "", "")
+        together = number(everything.mean, everything.ci95)
+        table.add_row(f"mean with {negative}", str(result.n), together, "", "", "", "", "")
     else:
-        mean = number(auroc["mean"], auroc["ci95"])
-        table.add_row("mean", str(result["n"]), mean, "", "", *means)
-    chance = [number(fine["chance"]), number(lesion["chance"]), number(sources["chance"])]
+        mean = number(auroc.mean, auroc.ci95)
+        table.add_row("mean", str(result.n), mean, "", "", *means)
+    chance = [number(fine.chance), number(lesion.chance), number(sources.chance)]
     table.add_row("chance", "", ".500", "", "", *chance)
     return table
 
 
-def _levels(result: Mapping[str, Any]) -> Any:
-    from protopyramid.evaluation.comparison import number
+def _levels(result: "Evaluation") -> Any:
+    from protopyramid.utils.tables import number
 
     table = new_table("level", "fine", "lesion", "area")
-    precision = result["activation_precision"]
-    for level, area in result["activation_area"]["per_level"].items():
-        fine, lesion = (precision[scale]["per_level"][level] for scale in ("fine", "lesion"))
-        table.add_row(level, number(fine), number(lesion), number(area))
+    fine, lesion = result.activation_precision.fine, result.activation_precision.lesion
+    for level, area in result.activation_area.per_level.items():
+        cells = [number(each.per_level[level]) for each in (fine, lesion)]
+        table.add_row(level, *cells, number(area))
     return table
 
 
-def _lines(result: Mapping[str, Any]) -> list[str]:
-    from protopyramid.evaluation.comparison import number
+def _lines(result: "Evaluation") -> list[str]:
+    from protopyramid.utils.tables import number
 
     lines = [
-        f"accuracy {number(result['accuracy'], result['accuracy_ci95'])}, "
-        f"calibration error {number(result['calibration']['ece'])}"
+        f"accuracy {number(result.accuracy, result.accuracy_ci95)}, "
+        f"calibration error {number(result.calibration.ece)}"
     ]
-    negative = result["negative_class"]
+    negative = result.negative_class
     if negative:
         lines.insert(
             0,
             f"AUROC: how well the other classes are told apart, on images that are not {negative}; "
             f'"mean with {negative}" counts all images and all classes',
         )
-    for unit in ("lesion", "patient"):
-        grouped = result[f"per_{unit}"]
+    for unit, grouped in (("lesion", result.per_lesion), ("patient", result.per_patient)):
         if grouped is not None:
-            auroc = number(grouped["auroc"]["mean"], grouped["auroc"]["ci95"])
-            lines.append(f"per {unit} (views averaged, n = {grouped['n']}): AUROC {auroc}")
-    health = result["health"]
+            auroc = number(grouped.auroc.mean, grouped.auroc.ci95)
+            lines.append(f"per {unit} (views averaged, n = {grouped.n}): AUROC {auroc}")
+    health = result.health
     if health is not None:
         lines.append(
-            f"{health['prototypes']} prototypes: {len(health['duplicates'])} duplicates, "
-            f"{len(health['unused'])} are never used here, "
-            f"{len(health['own_weight_not_positive'])} count against their own class, "
-            f"{len(health['stronger_for_another_class'])} count most for another class"
+            f"{health.prototypes} prototypes: {len(health.duplicates)} duplicates, "
+            f"{len(health.unused)} are never used here, "
+            f"{len(health.own_weight_not_positive)} do not count for their own class, "
+            f"{len(health.stronger_for_another_class)} count most for another class"
         )
         lines.append(
-            "fine, lesion: activation precision; peaks: share of prototypes whose own peak is inside the "
-            "annotation; area: share of the image above half maximum"
+            "fine, lesion: activation precision; pointing: the pointing game, share of prototypes whose own "
+            "peak is inside the annotation; area: share of the image above half maximum"
         )
+        findings = health.findings or ()
+        lines += [f"check: {finding}" for finding in findings[:FINDINGS]]
+        if len(findings) > FINDINGS:
+            lines.append(f"check: {len(findings) - FINDINGS} more findings, listed in the JSON")
     return lines

@@ -1,9 +1,12 @@
 """`protopyramid explain`: why the model says what it says about each image."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from protopyramid.cli.regions import CropOption, Lesions, Regions, RegionsMm, boxes
 
 
 def explain(
@@ -20,6 +23,10 @@ def explain(
     split: Annotated[
         str | None, typer.Option(help="Only the rows of this split of the table.")
     ] = None,
+    region: Regions = None,
+    region_mm: RegionsMm = None,
+    lesion: Lesions = None,
+    crop: CropOption = None,
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of images (0 = all).")] = 0,
     colour_map: Annotated[
         str, typer.Option("--colour-map", help="Matplotlib colormap for heat maps.")
@@ -32,14 +39,31 @@ def explain(
 
     check_output_folder(out)  # before the slow imports
     from protopyramid import api
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.inference.requests import MARK_IT
+    from protopyramid.utils.progress import progress_bar
 
     colours = "jet" if jet else colour_map
-    found = api.explain_all(run, images, out, split=split, limit=limit, top=top, colour_map=colours)
-    with progress_bar("explain", "images") as update:
+    found = api.explain_all(
+        run,
+        images,
+        out,
+        split=split,
+        regions=boxes(region, "--region"),
+        regions_mm=boxes(region_mm, "--region-mm"),
+        lesions=boxes(lesion, "--lesion"),
+        crop=crop,
+        limit=limit,
+        top=top,
+        colour_map=colours,
+    )
+    with progress_bar("explain") as update:
         for saved in found:
             update(saved.number, saved.total)
             explanation = saved.explanation
             share = explanation.probabilities[explanation.predicted]
-            caution = "  unlike the training images" if explanation.unlike_training else ""
-            say(f"{saved.paths[0]}  {explanation.predicted} {share:.0%}{caution}")
+            if explanation.framing:
+                warnings.warn(f"{explanation.image}: {explanation.framing} {MARK_IT}", stacklevel=1)
+            said = f"{explanation.predicted} {share:.0%}"
+            if explanation.unlike_training:
+                said = f"unlike the training images ({said})"
+            say(f"{saved.paths[0]}  {said}")

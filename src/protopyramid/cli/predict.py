@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from protopyramid.cli.regions import CropOption, Lesions, Regions, RegionsMm, boxes
+from protopyramid.errors import UserError
+
 
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
@@ -21,21 +24,45 @@ def predict(
     split: Annotated[
         str | None, typer.Option(help="Only the rows of this split of the table.")
     ] = None,
+    region: Regions = None,
+    region_mm: RegionsMm = None,
+    lesion: Lesions = None,
+    crop: CropOption = None,
     compile: Annotated[
         bool, typer.Option("--compile", help="Compile the network first; pays for many images.")
     ] = False,
 ) -> None:
-    """Predict class probabilities, strongest prototypes, and whether an image is unlike the training data."""
+    """Predict class probabilities, strongest prototypes, and whether an image is unlike the training data.
+
+    An image that cannot be read is reported and left out; the exit code is then 2.
+    """
     from protopyramid import api
     from protopyramid.cli.console import say
     from protopyramid.inference.prediction import predictions_csv, write_csv
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
-    with progress_bar("predict", "images") as update:
-        records = api.predict(run, images, split=split, compile=compile, progress=update)
+    failed: list[str] = []
+    with progress_bar("predict") as update:
+        records = api.predict(
+            run,
+            images,
+            split=split,
+            regions=boxes(region, "--region"),
+            regions_mm=boxes(region_mm, "--region-mm"),
+            lesions=boxes(lesion, "--lesion"),
+            crop=crop,
+            compile=compile,
+            progress=update,
+            unreadable=lambda path, error: failed.append(str(error)),
+        )
     write_csv(out, predictions_csv(records, list(records[0]["probabilities"])))
     _warn_of_unlike(run, records)
     say(str(out))
+    if failed:
+        total = len(failed) + len(records)
+        raise UserError(
+            f"{len(failed)} of {total} images are left out of {out}: {'; '.join(failed)}"
+        )
 
 
 def _warn_of_unlike(run: Path, records: Sequence[Mapping[str, Any]]) -> None:

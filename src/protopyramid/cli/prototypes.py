@@ -52,7 +52,7 @@ def prototypes(
     from protopyramid import api
     from protopyramid.prototypes.cases import layer_of
     from protopyramid.runs.run import load_run
-    from protopyramid.utils.progress_bar import progress_bar
+    from protopyramid.utils.progress import progress_bar
 
     loaded = load_run(run)
     layer_of(loaded.model)  # refuses a model without prototypes

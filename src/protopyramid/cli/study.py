@@ -26,6 +26,9 @@ def study(
     only: Annotated[
         str, typer.Option(metavar="VARIANT", help="Do this variant only, and write no tables.")
     ] = "",
+    fold: Annotated[
+        int | None, typer.Option(min=0, help="With --only: do this fold only (dealing = 2).")
+    ] = None,
 ) -> None:
     """Train and measure the variants of a study with every seed, and write its tables.
 
@@ -40,18 +43,17 @@ def study(
 
     place = Place(file, out, data, tuple(set_ or ()))
     if only:
-        _one(place, only, chosen)
+        _one(place, only, chosen, fold)
         return
+    if fold is not None:
+        raise UserError("--fold: give --only VARIANT too")
     say(run_study(place, chosen, workers, say=say_on_stderr))
     say(str(out / f"{file.stem}.md"))
 
 
-def _one(place: "Place", only: str, seeds: list[int] | None) -> None:
+def _one(place: "Place", only: str, seeds: list[int] | None, fold: int | None) -> None:
     from protopyramid.cli.train import stop_in_order
-    from protopyramid.studies.job import Job, do
+    from protopyramid.studies.study import run_variant
 
-    plan = place.read()
-    variant = plan.variant(only)
     with stop_in_order("the same command"):
-        for seed in seeds or plan.seeds:
-            do(Job(plan, place.file.parent, place.out, variant, seed, place.data))
+        run_variant(place, only, seeds, fold)

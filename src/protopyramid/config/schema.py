@@ -113,6 +113,14 @@ class DicomConfig(Section):
         return percentiles
 
 
+class RegionConfig(Section):
+    """The square around a lesion that the model sees."""
+
+    margin: Annotated[float, Field(ge=0, le=4)] = 0.5
+    """Tissue on each side of a lesion box, as a fraction of its longer side; `data import --margin` is
+    the same."""
+
+
 class DataConfig(Section):
     """Classes, images, and how they are prepared for the model."""
 
@@ -126,6 +134,11 @@ class DataConfig(Section):
     fit: Literal["stretch", "pad"] = "stretch"
     """How an image is brought to the input size: stretched (IAIA-BL), or padded so that its aspect
     ratio is kept."""
+    crop: Literal["none", "lesion"] = "none"
+    """What the model sees of an image file: all of it, or the square around its lesion box (without one,
+    around its mask; an image with neither is seen whole). Use "lesion" for manifests of full films."""
+    region: RegionConfig = RegionConfig()
+    """The square around a lesion that the model sees."""
     mean: tuple[float, float, float] = IMAGENET_MEAN
     """Mean of the red, green and blue channels, subtracted from images in [0, 1]."""
     std: tuple[Positive, Positive, Positive] = IMAGENET_STD

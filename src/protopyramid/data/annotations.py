@@ -12,13 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from protopyramid.data.cropping import NoCrop
-from protopyramid.data.manifest import Box
+from protopyramid.data.geometry import Box, Mask, NoCrop, Point
 
-Mask = NDArray[np.bool_]
-Point = tuple[float, float]
 Outline = tuple[Point, ...]
 
 

@@ -1,7 +1,7 @@
-"""`data check`: what a dataset holds, and what is wrong with it before any training.
+"""`data check`: what a dataset holds, and what is wrong with it, before any training.
 
-A patient, or an image of the same decoded content, in more than one split is an error: the test
-figures would be worth nothing. Repeated images within a split, and what merely inspections odd, are warnings.
+A patient, or an image of the same decoded content, in more than one split is an error: test results
+would be worthless. Repeated images within a split, and what merely looks odd, are warnings.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protopyramid.data.contact_sheet import contact_sheet
-from protopyramid.data.cropping import extent
-from protopyramid.data.images import clip_box, content_hash, read_image, read_mask
+from protopyramid.data.geometry import clip_box, extent
+from protopyramid.data.images import content_hash, read_image, read_mask
 from protopyramid.data.manifest import (
     FEW_PATIENTS,
     SPLITS,
@@ -40,7 +40,7 @@ NOT_SQUARE = (
 )
 WHOLE_FILM = (
     "whose lesion covers less than 4% of the image (a whole film would be squashed to the model's "
-    "input; crop the lesions first, as data import does)"
+    "input; --set data.crop=lesion cuts the lesions out)"
 )
 SQUARE_RATIO = 1.05  # of the longer to the shorter side; less distortion does not show
 FILM_SHARE = 0.04  # of the image; the lesion in a crop covers a quarter or so
@@ -164,7 +164,7 @@ def _mask_oddities(coverage: float) -> list[str]:
     if coverage == 0:
         return [EMPTY_MASK]
     if coverage > NEARLY_ALL:
-        return ["with a mask of nearly the whole image (white is inside; is it inverted?)"]
+        return ["with a mask that covers nearly the whole image (white is inside; is it inverted?)"]
     return []
 
 
@@ -172,7 +172,7 @@ def _identical(inspections: Iterable[_Inspection]) -> tuple[list[str], list[str]
     """Groups of images with the same content: those across splits, and those within one."""
     groups: dict[str, list[Sample]] = {}
     for each in inspections:
-        if each.content:
+        if each.content and each.sample.lesion == 1:  # further lesions of a film are not repeats
             groups.setdefault(each.content, []).append(each.sample)
     leaks, repeats = [], []
     for group in groups.values():
@@ -222,8 +222,8 @@ def _imbalances(samples: Sequence[Sample]) -> list[str]:
     unnamed = [sample for sample in samples if not sample.patient_id]
     if unnamed:
         found.append(
-            f"{len(unnamed)} of {len(samples)} rows have no patient_id, so each counts as a patient "
-            "of its own and leaks between splits cannot be seen"
+            f"{len(unnamed)} of {len(samples)} rows have no patient_id: each counts as a patient of its "
+            "own, and leaks between splits cannot be detected"
         )
     return found
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from protopyramid.data.images import Prepared, clip_box, prepare, read_image, read_mask
+from protopyramid.data.geometry import clip_box
+from protopyramid.data.images import Prepared, prepare, read_image, read_mask
 from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.errors import UserError
 from protopyramid.utils.files import write_bytes
@@ -142,7 +143,7 @@ def _for_show(sample: Sample) -> Prepared:
     image = read_image(sample.image)
     height, width = image.shape[:2]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # said by the check already
+        warnings.simplefilter("ignore")  # the check has reported it
         mask = None if sample.mask is None else read_mask(sample.mask, (height, width))
     box = None if sample.box is None else clip_box(sample.box, height, width)
     return prepare(image, mask, box, TILE, "pad")

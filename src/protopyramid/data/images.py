@@ -1,13 +1,14 @@
 """From an image file to the model's input: reading, fitting to size and the one normalisation.
 
-Pixels are squares: the centre of the first one is at .5, and a box (x0, y0, x1, y1) is in the same
-coordinates, so that the whole image is (0, 0, width, height).
+Coordinates are those of geometry.py.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,19 @@ from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
 from protopyramid.config.schema import DataConfig, DicomConfig
-from protopyramid.data.io.decoding import READERS, decode, read_image
-from protopyramid.data.manifest import Box, Sample
+from protopyramid.data.geometry import (
+    Box,
+    Mapping,
+    Mask,
+    Region,
+    clip_box,
+    cut,
+    ellipse_mask,
+    extent,
+    square_around,
+)
+from protopyramid.data.io.decoding import READERS, Decoded, decode, read_image
+from protopyramid.data.manifest import Sample
 from protopyramid.data.masks import read_mask
 from protopyramid.errors import UserError
 
@@ -25,21 +37,21 @@ __all__ = [
     "LEVELS",
     "READERS",
     "Prepared",
-    "clip_box",
     "content_hash",
     "denormalise",
-    "ellipse_mask",
     "file_hash",
-    "fit_transform",
+    "hash_files",
     "normalise",
     "prepare",
+    "prepare_region",
     "prepare_sample",
     "read_image",
     "read_mask",
+    "seen_region",
+    "thumbnail",
 ]
 
 Array = NDArray[np.float32]
-Mask = NDArray[np.bool_]
 
 LEVELS = (
     65535  # prepared images lie on this many steps from 0 to 1, so that 16 bits keep them exactly
@@ -54,54 +66,13 @@ class Prepared:
     """An image at the size of the model's input.
 
     image (C, S, S) float32 in [0, 1], C 1 or 3; mask (S, S) uint8, 1 = inside, or None without an
-    annotation; box in pixels of the model's input, or None.
+    annotation; box in pixels of the model's input, or None; mapping: where it lies in its file.
     """
 
     image: torch.Tensor
     mask: torch.Tensor | None
     box: Box | None
-
-
-def ellipse_mask(box: Box, height: int, width: int) -> Mask:
-    """The ellipse inscribed in a box, as a mask (height, width); never empty inside the image."""
-    x0, y0, x1, y1 = box
-    x = (np.arange(width) + 0.5 - (x0 + x1) / 2) / ((x1 - x0) / 2)
-    y = (np.arange(height) + 0.5 - (y0 + y1) / 2) / ((y1 - y0) / 2)
-    inside: Mask = x**2 + y[:, None] ** 2 <= 1
-    if not inside.any():
-        row = min(max(int((y0 + y1) / 2), 0), height - 1)
-        column = min(max(int((x0 + x1) / 2), 0), width - 1)
-        inside[row, column] = True
-    return inside
-
-
-def clip_box(box: Box, height: int, width: int) -> Box | None:
-    """The part of a box inside the image, or None when there is none."""
-    x0, y0 = max(box[0], 0.0), max(box[1], 0.0)
-    x1, y1 = min(box[2], float(width)), min(box[3], float(height))
-    return (x0, y0, x1, y1) if x0 < x1 and y0 < y1 else None
-
-
-def fitted_size(height: int, width: int, size: int, fit: str) -> tuple[int, int]:
-    """Height and width of the image within the model's input."""
-    if fit == "stretch":
-        return size, size
-    longest = max(height, width)
-    return max(1, round(height * size / longest)), max(1, round(width * size / longest))
-
-
-def fit_transform(
-    height: int, width: int, size: int, fit: str
-) -> tuple[float, float, float, float]:
-    """scale_x, scale_y, offset_x, offset_y: input = scale * file + offset, in pixels.
-
-    >>> fit_transform(100, 200, 50, "stretch")
-    (0.25, 0.5, 0, 0)
-    >>> fit_transform(100, 200, 50, "pad")
-    (0.25, 0.25, 0, 12)
-    """
-    high, wide = fitted_size(height, width, size, fit)
-    return wide / width, high / height, (size - wide) // 2, (size - high) // 2
+    mapping: Mapping
 
 
 def prepare(image: Array, mask: Mask | None, box: Box | None, size: int, fit: str) -> Prepared:
@@ -111,67 +82,97 @@ def prepare(image: Array, mask: Mask | None, box: Box | None, size: int, fit: st
     rounded to steps of 1/65535, so that a 16-bit copy is the image exactly.
     """
     height, width = image.shape[:2]
-    planes = image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
-    fitted = _fit(torch.from_numpy(np.ascontiguousarray(planes)), size, fit)
-    levels = (fitted.clamp(0, 1) * LEVELS).round()
-    moved = None
-    if box is not None:
-        scale_x, scale_y, offset_x, offset_y = fit_transform(height, width, size, fit)
-        x0, y0, x1, y1 = box
-        moved = (
-            x0 * scale_x + offset_x,
-            y0 * scale_y + offset_y,
-            x1 * scale_x + offset_x,
-            y1 * scale_y + offset_y,
-        )
-    return Prepared(levels / LEVELS, None if mask is None else _fit_mask(mask, size, fit), moved)
+    return prepare_region(image, mask, box, Mapping(Region.whole(height, width), size, fit))
 
 
-def prepare_sample(sample: Sample, data: DataConfig) -> Prepared:
-    """The image of a sample at the size of the model's input, with its annotation.
+def prepare_region(image: Array, mask: Mask | None, box: Box | None, mapping: Mapping) -> Prepared:
+    """Bring the region of an image (H, W) or (H, W, 3), its mask (H, W) and its box to the input.
 
-    The annotation is the mask file, else the ellipse in the lesion box, else none; a sample of the
-    negative class has one only by a mask file. Masks and boxes are of the image as its file holds it,
-    and are mirrored with it where `data.dicom.flip` says so.
+    All three as the file holds them. Beyond the image's edge the region is black. A crop has the steps
+    of a 16-bit file, so that a film and the crops that an import makes of it are the same input.
     """
-    image, mirrored = decode(sample.image, data.dicom)
+    inner = mapping
+    if mapping.region != Region.whole(*image.shape[:2]):
+        crop = np.asarray(cut(image, mapping.region), np.float32)
+        image = np.rint(np.clip(crop, 0, 1) * LEVELS).astype(np.float32) / np.float32(LEVELS)
+        mask = None if mask is None else np.asarray(cut(mask, mapping.region), np.bool_)
+        inner = replace(mapping, region=Region.whole(*image.shape[:2]))
+    levels = (inner.image_to_input(image).clamp(0, 1) * LEVELS).round()
+    return Prepared(
+        levels / LEVELS,
+        None if mask is None else inner.mask_to_input(mask),
+        None if box is None else mapping.box_to_input(box),
+        mapping,
+    )
+
+
+def prepare_sample(sample: Sample, data: DataConfig, decoded: Decoded | None = None) -> Prepared:
+    """What the model sees of a sample, at the size of its input, with its annotation.
+
+    That is the sample's own region, or with `data.crop` "lesion" the square around its lesion, or the
+    whole image. The annotation is the mask file, else the ellipse in the lesion box, else none; a sample
+    of the negative class has one only by a mask file. Masks and boxes are of the image as its file holds
+    it, and are mirrored with it where `data.dicom.flip` says so. `decoded` is the image, where it is
+    known already.
+    """
+    image, mirrored = decoded or decode(sample.image, data.dicom)
+    image = image[:, ::-1] if mirrored else image  # as the file holds it
     height, width = image.shape[:2]
     mask = None if sample.mask is None else read_mask(sample.mask, (height, width))
-    box = None if sample.box is None else clip_box(sample.box, height, width)
-    if sample.box is not None and box is None:
-        raise UserError(
-            f"row {sample.row}, lesion box: outside its image {sample.name!r} of {width} x {height} "
-            "pixels; give pixels of the image file"
-        )
-    if mirrored:
-        mask = None if mask is None else mask[:, ::-1]
-        box = None if box is None else (width - box[2], box[1], width - box[0], box[3])
-    prepared = prepare(image, mask, box, data.image_size, data.fit)
+    box = _lesion_box(sample, mask, data, height, width)
+    region = seen_region(sample, box, data, height, width)
+    mapping = Mapping(region, data.image_size, data.fit, mirrored)
+    prepared = prepare_region(image, mask, box, mapping)
     if prepared.mask is not None or prepared.box is None or sample.label == data.negative_class:
         return prepared
     ellipse = ellipse_mask(prepared.box, data.image_size, data.image_size)
-    return Prepared(prepared.image, torch.from_numpy(ellipse.astype(np.uint8)), prepared.box)
+    return replace(prepared, mask=torch.from_numpy(ellipse.astype(np.uint8)))
 
 
-def _fit(planes: torch.Tensor, size: int, fit: str) -> torch.Tensor:
-    """Planes (C, H, W) resized with antialiasing and padded with zeros to (C, size, size)."""
-    height, width = planes.shape[1:]
-    high, wide = fitted_size(height, width, size, fit)
-    if (high, wide) != (height, width):
-        planes = interpolate(planes[None], (high, wide), mode="bilinear", antialias=True)[0]
-    if (high, wide) == (size, size):
-        return planes
-    top, left = (size - high) // 2, (size - wide) // 2
-    padded = planes.new_zeros(planes.shape[0], size, size)
-    padded[:, top : top + high, left : left + wide] = planes
-    return padded
+def seen_region(
+    sample: Sample, box: Box | None, data: DataConfig, height: int, width: int
+) -> Region:
+    """The part of an image (height, width) that the model sees, given the lesion box inside it."""
+    if sample.region is not None:
+        if not sample.region.overlaps(height, width):
+            raise UserError(
+                f"{sample.name}: the region {sample.region} is outside the image of {width} x {height} "
+                "pixels; give x0,y0,x1,y1 in pixels of the image file"
+            )
+        return sample.region
+    if data.crop == "lesion" and box is not None:
+        return square_around(box, data.region.margin, height, width)
+    return Region.whole(height, width)
 
 
-def _fit_mask(mask: Mask, size: int, fit: str) -> torch.Tensor:
-    """Pixels at least half covered; where none is (a tiny lesion), the most covered."""
-    coverage = _fit(torch.from_numpy(mask.astype(np.float32))[None], size, fit)[0]
-    least = min(0.5, float(coverage.max())) if mask.any() else 0.5
-    return (coverage >= least).to(torch.uint8)
+def _lesion_box(
+    sample: Sample, mask: Mask | None, data: DataConfig, height: int, width: int
+) -> Box | None:
+    """The part of the lesion box inside the image; where lesions are cut, else that of the mask."""
+    if sample.box is not None:
+        box = clip_box(sample.box, height, width)
+        if box is None:
+            where = f"row {sample.row}, lesion box" if sample.row else "lesion box"
+            raise UserError(
+                f"{where}: outside its image {sample.name!r} of {width} x {height} pixels; "
+                "give pixels of the image file"
+            )
+        return box
+    if data.crop == "lesion" and mask is not None and mask.any():
+        return extent(mask)
+    return None
+
+
+def thumbnail(image: Array, longest: int) -> Array:
+    """An image (H, W) or (H, W, 3) whose longer side has at most so many pixels."""
+    height, width = image.shape[:2]
+    share = min(1.0, longest / max(height, width))
+    size = max(1, round(height * share)), max(1, round(width * share))
+    planes = torch.from_numpy(
+        np.ascontiguousarray(image[None] if image.ndim == 2 else image.transpose(2, 0, 1))
+    )
+    small = interpolate(planes[None], size, mode="bilinear", antialias=True)[0].numpy()
+    return small[0] if image.ndim == 2 else small.transpose(1, 2, 0)
 
 
 def normalise(images: torch.Tensor, data: DataConfig) -> torch.Tensor:
@@ -204,3 +205,11 @@ def content_hash(image: Array) -> str:
 def file_hash(path: str | Path) -> str:
     """The content hash of a file's image, the same under all settings, for the search of leaks."""
     return content_hash(read_image(path, AS_STORED))
+
+
+def hash_files(paths: Sequence[Path], workers: int) -> list[str]:
+    """The content hashes of files in their order; a file that is named twice is decoded once."""
+    once = list(dict.fromkeys(paths))
+    with ThreadPoolExecutor(workers) as pool:
+        hashes = dict(zip(once, pool.map(file_hash, once), strict=True))
+    return [hashes[path] for path in paths]

@@ -16,15 +16,17 @@ from pathlib import Path
 
 import numpy as np
 
+from protopyramid.data.geometry import Box as Box
+from protopyramid.data.geometry import Region
 from protopyramid.data.tables import Record, read_table
 from protopyramid.errors import UserError
 from protopyramid.utils.tables import csv_text
 
-Box = tuple[float, float, float, float]
-
 SPLITS = ("train", "validation", "test")
 REQUIRED = ("image", "label", "split")
 BOX_COLUMNS = ("lesion_x0", "lesion_y0", "lesion_x1", "lesion_y1")
+# Of a crop: the film that it was cut from, and its region there in pixels of the film's file.
+SOURCE_COLUMNS = ("source_image", "region_x0", "region_y0", "region_x1", "region_y1")
 KNOWN = (*REQUIRED, "mask", "patient_id", *BOX_COLUMNS)
 PROBLEMS_SHOWN = 20
 FEW_PATIENTS = 5
@@ -35,7 +37,9 @@ class Sample:
     """One row of a manifest.
 
     `row` is the line of the CSV on which the row starts (the header is line 1), `name` the image
-    field with "/" between folders: the sample's id in all outputs. `box` is x0, y0, x1, y1.
+    field with "/" between folders: the sample's id in all outputs. `box` is x0, y0, x1, y1. A second
+    lesion of the same image has `lesion` 2 and "#2" after its name, and so on. `region` is the part of
+    the image that the model is to see, where someone has marked it; a manifest has none.
     """
 
     row: int
@@ -47,11 +51,15 @@ class Sample:
     patient_id: str = ""
     box: Box | None = None
     extra: Mapping[str, str] = field(default_factory=dict, hash=False)
+    lesion: int = 1
+    region: Region | None = None
 
     @property
     def patient(self) -> str:
-        """What the sample is grouped by: its patient, or itself when no patient is given."""
-        return f"patient {self.patient_id}" if self.patient_id else f"image {self.name}"
+        """What the sample is grouped by: its patient, or its image when no patient is given."""
+        if self.patient_id:
+            return f"patient {self.patient_id}"
+        return f"image {self.name.removesuffix(f'#{self.lesion}')}"
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,7 @@ class Manifest:
 
 
 def read_manifest(path: str | Path, classes: Sequence[str] | None = None) -> Manifest:
-    """Read a manifest; all that is wrong with it is said at once, in one UserError."""
+    """Read a manifest; everything wrong with it is reported at once, in one UserError."""
     manifest, problems = parse_manifest(path, classes)
     if problems:
         raise UserError(f"{path}: {_listed(problems)}")
@@ -86,7 +94,7 @@ def parse_manifest(
 ) -> tuple[Manifest, list[str]]:
     """The rows of a manifest that can be used, and what is wrong with the others.
 
-    Only a file that is no table with the required columns at all raises UserError.
+    Only a file that is not a table with the required columns raises UserError.
     """
     path = Path(path)
     table = read_table(path, "manifest")
@@ -98,17 +106,18 @@ def parse_manifest(
         problems += found
         if sample is not None:
             samples.append(sample)
-    problems += _repeated_images(samples) + _unknown_labels(samples, classes)
+    samples, repeated = _numbered(samples)
+    problems += repeated + _unknown_labels(samples, classes)
     if len(table) == 1:
-        problems.append("has a header but no rows; add one row for each image")
+        problems.append("has a header but no rows; add one row per image")
     return Manifest(path, tuple(samples), columns), problems
 
 
-def read_images(path: str | Path) -> Manifest:
+def read_images(path: str | Path, places: bool = False) -> Manifest:
     """The images of a table that may lack labels and splits: what can be predicted and explained.
 
     Only the column `image` is needed. Label, split and patient are kept as they are written, "" where
-    there are none; annotations are not looked at.
+    there are none. Masks and lesion boxes are read with `places` only.
     """
     path = Path(path)
     table = read_table(path, "manifest")
@@ -129,12 +138,20 @@ def read_images(path: str | Path) -> Manifest:
             continue
         label, split, patient = (values.get(each, "") for each in ("label", "split", "patient_id"))
         name = _slashed(values["image"])
-        samples.append(Sample(line, name, image, label, split, patient_id=patient))
+        sample = Sample(line, name, image, label, split, patient_id=patient)
+        samples.append(_placed(sample, path.parent, values, problems) if places else sample)
     if len(table) == 1:
-        problems.append("has a header but no rows; add one row for each image")
+        problems.append("has a header but no rows; add one row per image")
     if problems:
         raise UserError(f"{path}: {_listed(problems)}")
-    return Manifest(path, tuple(samples), columns)
+    return Manifest(path, tuple(_numbered(samples)[0] if places else samples), columns)
+
+
+def _placed(sample: Sample, folder: Path, values: Mapping[str, str], problems: list[str]) -> Sample:
+    """A sample with the mask and the lesion box of its row."""
+    mask = existing_file(folder, sample.row, "mask", values.get("mask", ""), problems)
+    box = read_box(sample.row, [values.get(name, "") for name in BOX_COLUMNS], problems)
+    return replace(sample, mask=mask, box=box)
 
 
 def shared_patients(samples: Sequence[Sample]) -> dict[str, list[str]]:
@@ -159,10 +176,10 @@ def with_validation(manifest: Manifest, fraction: float, seed: int) -> Manifest:
     if manifest.split("validation"):
         return manifest
     if not train:
-        raise UserError(f"{manifest.path}: no row has split train; nothing to learn from")
+        raise UserError(f"{manifest.path}: no row has split train; add some to learn from")
     if len({sample.patient for sample in train}) == 1:
         raise UserError(
-            f"{manifest.path}: all train rows are of one patient, so none can be held out; "
+            f"{manifest.path}: all train rows belong to one patient, so none can be held out; "
             "add rows with split validation"
         )
     _warn_of_few_patients(manifest.path, train)
@@ -195,17 +212,17 @@ def with_test(manifest: Manifest, fraction: float, seed: int) -> Manifest:
 def with_fold(manifest: Manifest, folds: int, fold: int, seed: int) -> Manifest:
     """The manifest with one of its folds as test rows and the others as train rows.
 
-    Whole patients are dealt into folds. No row of the manifest's own test split is left.
+    Whole patients are assigned to folds. Rows of the manifest's own test split are left out.
     """
     samples = [sample for sample in manifest.samples if sample.split != "test"]
     if not samples:
-        raise UserError(f"{manifest.path}: all rows are test rows; there is nothing to train on")
+        raise UserError(f"{manifest.path}: all rows are test rows; add rows with split train")
     numbers = patient_folds(samples, folds, seed)
-    dealt = (
+    assigned = (
         replace(sample, split="test" if number == fold else "train")
         for sample, number in zip(samples, numbers, strict=True)
     )
-    return replace(manifest, samples=tuple(dealt))
+    return replace(manifest, samples=tuple(assigned))
 
 
 def manifest_text(manifest: Manifest, folder: Path) -> str:
@@ -238,7 +255,7 @@ def patient_folds(samples: Sequence[Sample], folds: int, seed: int) -> list[int]
 def patient_parts(samples: Sequence[Sample], shares: Sequence[float], seed: int) -> list[int]:
     """Put whole patients into parts, so that each part gets its share of every class.
 
-    Patients that hold much of a class go first (equal ones in random order), each to the part that
+    Patients with much of a class go first (equal ones in random order), each to the part that
     lacks most, relative to its share. So a class of two patients is in two parts, not one.
     """
     labels = sorted({sample.label for sample in samples})
@@ -290,7 +307,7 @@ def _read_header(path: Path, header: Record) -> tuple[str, ...]:
     ]
     for name in dict.fromkeys(columns):
         if name and columns.count(name) > 1:
-            problems.append(f"column {name!r} is there {columns.count(name)} times; keep one")
+            problems.append(f"column {name!r} occurs {columns.count(name)} times; keep one")
     boxed = [name for name in BOX_COLUMNS if name in columns]
     if boxed and len(boxed) < len(BOX_COLUMNS):
         missing = ", ".join(name for name in BOX_COLUMNS if name not in columns)
@@ -370,7 +387,7 @@ def read_box(line: int, values: Sequence[str], problems: list[str]) -> Box | Non
         return None
     columns = f"row {line}, {BOX_COLUMNS[0]} to {BOX_COLUMNS[3]}:"
     if not all(values):
-        problems.append(f"{columns} the box is given in part; give all four numbers or none")
+        problems.append(f"{columns} the box is incomplete; give all four numbers or none")
         return None
     try:
         x0, y0, x1, y1 = (float(value) for value in values)
@@ -388,21 +405,50 @@ def read_box(line: int, values: Sequence[str], problems: list[str]) -> Box | Non
     return None
 
 
-def _repeated_images(samples: Sequence[Sample]) -> list[str]:
-    """The same file in two rows: the name is the sample's id, and two splits would share it."""
-    problems = []
-    first: dict[Path, Sample] = {}
+def _numbered(samples: Sequence[Sample]) -> tuple[list[Sample], list[str]]:
+    """The samples, further lesions of an image numbered, and what is wrong with repeated images.
+
+    The same lesion in two rows is a mistake, and so is one image in two splits.
+    """
+    problems: list[str] = []
+    numbered: list[Sample] = []
+    groups: dict[Path, list[Sample]] = {}
     for sample in samples:
-        other = first.setdefault(sample.image, sample)
-        if other is sample:
-            continue
-        where = (
-            f"is in split {other.split} on row {other.row} and in split {sample.split} here"
-            if other.split != sample.split
-            else f"is on row {other.row} already"
+        others = groups.setdefault(sample.image, [])
+        problem = _repetition(sample, others)
+        if problem:
+            problems.append(
+                f"row {sample.row}, image: {sample.name!r} {problem}; keep one of the rows"
+            )
+        others.append(sample)
+        number = len(others)
+        again = number > 1 and not problem
+        numbered.append(
+            replace(sample, name=f"{sample.name}#{number}", lesion=number) if again else sample
         )
-        problems.append(f"row {sample.row}, image: {sample.name!r} {where}; keep one of the rows")
-    return problems
+    return numbered, problems
+
+
+def _repetition(sample: Sample, others: Sequence[Sample]) -> str:
+    """What is wrong with another row of an image that earlier rows have; "" for another lesion."""
+    for other in others:
+        if other.split != sample.split:
+            return f"is in split {other.split} on row {other.row} and in split {sample.split} here"
+        place, known = (sample.mask, sample.box), (other.mask, other.box)
+        if place == known or (None, None) in (place, known):
+            return f"is on row {other.row} already"
+    return ""
+
+
+def check_one_lesion(manifest: Manifest, crop: str) -> None:
+    """Refuse several lesions of one image where the model would see all of it for each of them."""
+    again = [sample for sample in manifest.samples if sample.lesion > 1]
+    if again and crop == "none":
+        raise UserError(
+            f"{manifest.path}: {len(again)} rows are further lesions of an image that has a row already, "
+            f"first row {again[0].row}; cut the lesions from their films with --set data.crop=lesion, or "
+            "keep one row per image"
+        )
 
 
 def _unknown_labels(samples: Sequence[Sample], classes: Sequence[str] | None) -> list[str]:

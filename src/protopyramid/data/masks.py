@@ -6,12 +6,10 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from protopyramid.data.geometry import Mask
 from protopyramid.data.io.decoding import read_marks
 from protopyramid.errors import UserError
-
-Mask = NDArray[np.bool_]
 
 
 class MaskSizeError(Exception):

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protopyramid.data.io.encoding import png_bytes
+from protopyramid.data.manifest import KNOWN, SPLITS
 from protopyramid.errors import UserError
 from protopyramid.utils.files import write_bytes, write_text
 from protopyramid.utils.processes import in_processes
@@ -33,18 +34,6 @@ from protopyramid.utils.tables import csv_text
 
 MARGINS = ("circumscribed", "indistinct", "spiculated")
 NEGATIVE = "negative"
-SPLITS = ("train", "validation", "test")
-COLUMNS = (
-    "image",
-    "label",
-    "split",
-    "mask",
-    "patient_id",
-    "lesion_x0",
-    "lesion_y0",
-    "lesion_x1",
-    "lesion_y1",
-)
 
 # Lengths below are in pixels of a patch of this size; other sizes scale them.
 REFERENCE_SIZE = 224
@@ -450,7 +439,7 @@ def write_phantoms(
         if progress is not None:
             progress(len(rows), len(jobs))
     in_order = [rows[job.patient, job.patch] for job in jobs]
-    return write_text(Path(folder) / "manifest.csv", csv_text(COLUMNS, in_order))
+    return write_text(Path(folder) / "manifest.csv", csv_text(KNOWN, in_order))
 
 
 @dataclass(frozen=True)

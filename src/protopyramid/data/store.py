@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
@@ -13,25 +14,30 @@ import torch
 from numpy.typing import NDArray
 
 from protopyramid.config.schema import DataConfig
+from protopyramid.data.film_cache import FilmCache
+from protopyramid.data.geometry import Box, Mapping
 from protopyramid.data.images import LEVELS, Prepared, prepare_sample
-from protopyramid.data.manifest import Box, Sample
+from protopyramid.data.io.decoding import decode
+from protopyramid.data.manifest import Sample
 
 GIGABYTE = 1e9
 WORKERS = 4
-LARGEST_PREFETCH = 256  # images on their way that are not yet asked for
+LARGEST_PREFETCH = 256  # images being decoded that nobody has asked for yet
 
 
 class Loaded(NamedTuple):
     """A batch.
 
     images (B, C, S, S) float32 in [0, 1]; masks (B, S, S) uint8, 1 = inside, zeros where
-    `annotated` (B,) is False; boxes (B, 4) in pixels of the model's input, NaN where there is none.
+    `annotated` (B,) is False; boxes (B, 4) in pixels of the model's input, NaN where there is none;
+    mappings: B of them, where each image lies in its file.
     """
 
     images: torch.Tensor
     masks: torch.Tensor
     annotated: torch.Tensor
     boxes: torch.Tensor
+    mappings: tuple[Mapping, ...]
 
 
 class _Entry(NamedTuple):
@@ -40,6 +46,7 @@ class _Entry(NamedTuple):
     levels: NDArray[np.uint16]
     mask: NDArray[np.uint8] | None
     box: Box | None
+    mapping: Mapping
 
     @property
     def size(self) -> int:
@@ -50,7 +57,7 @@ class ImageStore:
     """The images of some samples at the size of the model's input.
 
     Decoded images stay in memory until `data.memory_budget` gigabytes are full; others are decoded
-    each time. What `load` gives does not depend on the budget, on threads or on `prefetch`.
+    each time. What `load` returns does not depend on the budget, on threads or on `prefetch`.
     """
 
     def __init__(self, samples: Sequence[Sample], data: DataConfig) -> None:
@@ -62,6 +69,8 @@ class ImageStore:
         self._coming: dict[int, Future[_Entry]] = {}
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        self._rows = Counter(sample.image for sample in self.samples)
+        self._films = FilmCache(lambda path: decode(path, data.dicom))
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -91,7 +100,9 @@ class ImageStore:
                     self._coming[index] = self._pool.submit(self._decode, index)
 
     def _decode(self, index: int) -> _Entry:
-        return _entry(prepare_sample(self.samples[index], self.data))
+        sample = self.samples[index]
+        film = self._films.get(sample.image) if self._rows[sample.image] > 1 else None
+        return _entry(prepare_sample(sample, self.data, film))
 
     def _finish(self, index: int) -> _Entry:
         kept = self._kept.get(index)
@@ -115,7 +126,7 @@ class ImageStore:
 def _entry(prepared: Prepared) -> _Entry:
     levels = (prepared.image * LEVELS).round().numpy().astype(np.uint16)
     mask = None if prepared.mask is None else prepared.mask.numpy()
-    return _Entry(levels, mask, prepared.box)
+    return _Entry(levels, mask, prepared.box, prepared.mapping)
 
 
 def _batch(entries: Sequence[_Entry], size: int) -> Loaded:
@@ -132,5 +143,9 @@ def _batch(entries: Sequence[_Entry], size: int) -> Loaded:
     images /= np.float32(LEVELS)
     annotated = torch.tensor([entry.mask is not None for entry in entries], dtype=torch.bool)
     return Loaded(
-        torch.from_numpy(images), torch.from_numpy(masks), annotated, torch.from_numpy(boxes)
+        torch.from_numpy(images),
+        torch.from_numpy(masks),
+        annotated,
+        torch.from_numpy(boxes),
+        tuple(entry.mapping for entry in entries),
     )

@@ -1,16 +1,14 @@
-"""The evaluation of a run on a split: one pass, then every figure, written to evaluation/SPLIT.*."""
+"""The evaluation of a run on a split: one pass, then every metric, written to evaluation/SPLIT.*."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,11 +16,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from protopyramid.data.store import ImageStore, Loaded
+from protopyramid.evaluation.results import AurocOfSplit, Bootstrap, Evaluation, Grouped
 from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split, lesions, patients
 from protopyramid.figures import evaluation_plots as plots
 from protopyramid.inference.batches import evidence_batches
-from protopyramid.inference.ood import Numbers, fit_limits, numbers_of, write_limits
-from protopyramid.metrics import classification as metrics
+from protopyramid.inference.ood import (
+    OodFeatures,
+    concatenate,
+    fit_limits,
+    limits_digest,
+    ood_features,
+    write_limits,
+)
+from protopyramid.metrics.auroc import auroc_with_intervals
+from protopyramid.metrics.bootstrap import RESAMPLES, mean_interval, resample_weights
+from protopyramid.metrics.calibration import calibration
+from protopyramid.metrics.confusion import (
+    confusion_matrix,
+    row_normalised,
+    sensitivities,
+    specificities,
+)
 from protopyramid.metrics.elimination import elimination
 from protopyramid.metrics.localisation import (
     Localisation,
@@ -32,8 +46,10 @@ from protopyramid.metrics.localisation import (
     per_image,
     summarise,
 )
-from protopyramid.prototypes.health import prototype_health, source_peaks
+from protopyramid.metrics.softmax import softmax
+from protopyramid.prototypes.health import run_health, source_pointing
 from protopyramid.runs import layout
+from protopyramid.utils.tables import csv_text
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
@@ -41,16 +57,15 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
-RESAMPLES = 1000
-
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass over N images gives: logits (N, C), scores (N, m), what images are judged by, places."""
+    """What one pass over N images gives: logits (N, C), scores (N, m), what out-of-distribution images
+    are told by, and where prototypes activate."""
 
     logits: Tensor
     scores: Tensor
-    numbers: Numbers
+    ood: OodFeatures
     localisation: Localisation
 
 
@@ -63,11 +78,11 @@ def evaluate_run(
     seed: int = 0,
     progress: Progress | None = None,
     pictures: bool = True,
-) -> dict[str, Any]:
+) -> Evaluation:
     """Evaluate a run on a split and write evaluation/SPLIT.json, .csv and the plots.
 
     Images that the run was trained on are refused (UserError) unless `force`, which marks the result
-    `leaked`. Evaluating validation also writes thresholds.json, which `predict` flags images by.
+    `leaked`. Evaluating validation also writes thresholds.json, by which `predict` flags images.
     """
     chosen = evaluated_split(run, manifest_path, split, force)
     return evaluate_split(run, chosen, bootstrap, seed, progress, pictures)
@@ -80,13 +95,13 @@ def evaluate_split(
     seed: int = 0,
     progress: Progress | None = None,
     pictures: bool = True,
-) -> dict[str, Any]:
+) -> Evaluation:
     """As `evaluate_run`, on a split whose images are known already."""
     split = chosen.name
     labels = class_numbers(run, chosen)
     found = run_pass(run, chosen, labels, progress)
-    result = figures(run, chosen, labels, found, bootstrap, seed)
-    probabilities = metrics.softmax(found.logits.numpy())
+    result = measure(run, chosen, labels, found, Bootstrap(bootstrap, seed, "patient"))
+    probabilities = softmax(found.logits.numpy())
     run.folder.write_text(
         layout.evaluation(split, "csv"), rows_csv(run, chosen, probabilities, found.localisation)
     )
@@ -94,10 +109,11 @@ def evaluate_split(
         for name, picture in plots.draw_all(result, probabilities, labels).items():
             run.folder.write_bytes(layout.plot(split, name), picture)
     if split == "validation":
-        write_limits(run.folder, fit_limits(found.numbers, patients(chosen.samples)))
-    # The figures last: where they are, all else is.
-    run.folder.write_json(layout.evaluation(split), result)
-    for text in result["warnings"]:
+        limits = fit_limits(found.ood, patients(chosen.samples))
+        write_limits(run.folder, limits, limits_digest(run))
+    # The JSON last: where it is, all else is.
+    run.folder.write_json(layout.evaluation(split), result.to_json())
+    for text in result.warnings:
         warnings.warn(text, stacklevel=2)
     return result
 
@@ -119,21 +135,20 @@ def run_pass(
     places = None
     if layer is not None:
         places = LocalisationPass(layer.classes.cpu(), layer.levels.cpu())
-    # Each image is needed once: none is kept.
+    # Each image is needed once, so none is kept in memory.
     store = ImageStore(chosen.samples, run.config.data.model_copy(update={"memory_budget": 0.0}))
-    logits, scores, numbers = [], [], []
-    for seen in evidence_batches(run.model, store, batch_size=run.config.train.eval_batch_size):
-        logits.append(seen.evidence.logits.double().cpu())
-        scores.append(seen.evidence.scores.cpu())
-        numbers.append(numbers_of(seen.loaded.images, scores[-1], seen.evidence.closeness.cpu()))
+    logits, scores, features = [], [], []
+    for batch in evidence_batches(run.model, store, batch_size=run.config.train.eval_batch_size):
+        logits.append(batch.evidence.logits.double().cpu())
+        scores.append(batch.evidence.scores.cpu())
+        features.append(ood_features(batch.loaded.images, scores[-1], batch.evidence.closeness))
         if places is not None:
-            fine, lesion = annotation_masks(chosen, seen.images, seen.loaded)
-            places.update(seen.evidence.maps, torch.from_numpy(labels[seen.images]), fine, lesion)
+            fine, lesion = annotation_masks(chosen, batch.images, batch.loaded)
+            places.update(batch.evidence.maps, torch.from_numpy(labels[batch.images]), fine, lesion)
         if progress is not None:
-            progress(seen.images[-1] + 1, len(labels))
+            progress(batch.images[-1] + 1, len(labels))
     localisation = nothing_localised(len(labels)) if places is None else places.result()
-    together = Numbers(*map(torch.cat, zip(*numbers, strict=True)))
-    return Pass(torch.cat(logits), torch.cat(scores), together, localisation)
+    return Pass(torch.cat(logits), torch.cat(scores), concatenate(features), localisation)
 
 
 def annotation_masks(
@@ -148,57 +163,58 @@ def annotation_masks(
     return fine, box_masks(loaded.boxes, loaded.masks.shape[-1])
 
 
-def figures(
+def measure(
     run: Run,
     chosen: EvaluatedSplit,
     labels: NDArray[np.int64],
     found: Pass,
-    bootstrap: int,
-    seed: int,
-) -> dict[str, Any]:
-    """Everything that evaluation/SPLIT.json holds."""
+    bootstrap: Bootstrap,
+) -> Evaluation:
+    """All metrics of a pass over a split."""
     classes, negative = run.config.data.classes, run.config.data.negative_class
-    logits = found.logits.numpy()
-    probabilities = metrics.softmax(logits)
+    logits, layer = found.logits.numpy(), run.model.prototypes
+    probabilities, predicted = softmax(logits), logits.argmax(1)
     groups, of_lesion = patients(chosen.samples), lesions(chosen.samples)
-    resampling = (bootstrap, seed)
-    weights = metrics.resample_weights(groups, *resampling)
-    counts = metrics.confusion_matrix(labels, logits.argmax(1), len(classes))
-    curve = metrics.reliability(probabilities, labels)
-    layer = run.model.prototypes
+    weights = resample_weights(groups, bootstrap.resamples, bootstrap.seed)
+    counts = confusion_matrix(labels, predicted, len(classes))
     levels = np.zeros(0, np.int64) if layer is None else layer.levels.cpu().numpy()
-    right = (logits.argmax(1) == labels).astype(np.float64)
-    return {
-        "system": run.config.system,
-        "split": chosen.name,
-        "manifest": chosen.manifest.path.name,
-        "model": model_digest(run),
-        "rows": rows_digest(chosen),
-        "leaked": chosen.leaked,
-        "warnings": [*chosen.warnings, *_absent(classes, labels, chosen.name)],
-        "classes": list(classes),
-        "negative_class": negative,
-        "n": len(labels),
-        "patients": len(set(groups)),
-        "per_class_n": dict(zip(classes, counts.sum(1).tolist(), strict=True)),
-        "bootstrap": {"resamples": bootstrap, "seed": seed, "unit": "patient"},
-        "auroc": _auroc(probabilities, labels, classes, negative, weights),
-        "accuracy": float(right.mean()),
-        "accuracy_ci95": metrics.mean_interval(right, np.ones(len(right)), weights),
-        "confusion_matrix": counts.tolist(),
-        "confusion_matrix_normalised": metrics.row_normalised(counts),
-        "sensitivity": dict(zip(classes, metrics.sensitivities(counts), strict=True)),
-        "specificity": dict(zip(classes, metrics.specificities(counts), strict=True)),
-        "calibration": {"ece": metrics.expected_calibration_error(curve), "reliability": curve},
-        **summarise(found.localisation, labels, levels, classes, weights),
-        "prototype_peak_inside": source_peaks(run, chosen.manifest),
-        "health": prototype_health(run, found.logits, found.scores),
-        "elimination": None
-        if layer is None
-        else elimination(run.model.head.weight.detach().cpu(), found.scores, labels, classes),
-        "per_lesion": grouped_figures(run, probabilities, labels, of_lesion, groups, resampling),
-        "per_patient": grouped_figures(run, probabilities, labels, groups, groups, resampling),
-    }
+    right = (predicted == labels).astype(np.float64)
+    localised = summarise(found.localisation, labels, levels, classes, weights)
+    by_elimination = None
+    if layer is not None:
+        weight = run.model.head.weight.detach().cpu()
+        by_elimination = elimination(weight, found.scores, labels, classes)
+    return Evaluation(
+        system=run.config.system,
+        split=chosen.name,
+        manifest=chosen.manifest.path.name,
+        model=model_digest(run),
+        rows=rows_digest(chosen),
+        leaked=chosen.leaked,
+        warnings=(*chosen.warnings, *_absent(classes, labels, chosen.name)),
+        classes=tuple(classes),
+        negative_class=negative,
+        n=len(labels),
+        patients=len(set(groups)),
+        per_class_n=dict(zip(classes, counts.sum(1).tolist(), strict=True)),
+        bootstrap=bootstrap,
+        auroc=_auroc(probabilities, labels, classes, negative, weights),
+        accuracy=float(right.mean()),
+        accuracy_ci95=mean_interval(right, np.ones(len(right)), weights),
+        confusion_matrix=tuple(map(tuple, counts.tolist())),
+        confusion_matrix_normalised=tuple(map(tuple, row_normalised(counts))),
+        sensitivity=dict(zip(classes, sensitivities(counts), strict=True)),
+        specificity=dict(zip(classes, specificities(counts), strict=True)),
+        calibration=calibration(probabilities, labels),
+        activation_precision=localised.activation_precision,
+        pointing_game=localised.pointing_game,
+        activation_area=localised.activation_area,
+        source_pointing=source_pointing(run, chosen.manifest),
+        health=run_health(run, found.logits, found.scores),
+        elimination=by_elimination,
+        per_lesion=grouped(run, probabilities, labels, of_lesion, groups, bootstrap),
+        per_patient=grouped(run, probabilities, labels, groups, groups, bootstrap),
+    )
 
 
 def _auroc(
@@ -207,30 +223,29 @@ def _auroc(
     classes: Sequence[str],
     negative: str,
     weights: Array,
-) -> dict[str, Any]:
-    return {
-        **metrics.auroc_figures(probabilities, labels, classes, negative, weights),
-        "with_negative": metrics.auroc_figures(probabilities, labels, classes, "", weights),
-    }
+) -> AurocOfSplit:
+    margins = auroc_with_intervals(probabilities, labels, classes, negative, weights)
+    everything = auroc_with_intervals(probabilities, labels, classes, "", weights)
+    return AurocOfSplit(**vars(margins), with_negative=everything)
 
 
 def _absent(classes: Sequence[str], labels: NDArray[np.int64], split: str) -> list[str]:
     missing = [name for number, name in enumerate(classes) if not (labels == number).any()]
-    return [f"no row of split {split} is {name}: its figures are null" for name in missing]
+    return [f"split {split} has no row of class {name}: its metrics are null" for name in missing]
 
 
-def grouped_figures(
+def grouped(
     run: Run,
     probabilities: Array,
     labels: NDArray[np.int64],
     groups: Sequence[str] | None,
     owners: Sequence[str],
-    resampling: tuple[int, int],
-) -> dict[str, Any] | None:
+    bootstrap: Bootstrap,
+) -> Grouped | None:
     """AUROC and accuracy where the rows of a group (lesion, patient) are averaged into one.
 
     Rows of a patient with different labels are different lesions: one group for each label. None
-    where no group has several rows. `owners` are the patients, `resampling` is (resamples, seed).
+    where no group has several rows. `owners` are the patients.
     """
     if groups is None:
         return None
@@ -242,36 +257,33 @@ def grouped_figures(
     np.add.at(sums, row, probabilities)
     means = sums / np.bincount(row)[:, None]
     labels = labels[first]
-    weights = metrics.resample_weights([owners[index] for index in first], *resampling)
+    drawn = [owners[index] for index in first]
+    weights = resample_weights(drawn, bootstrap.resamples, bootstrap.seed)
     data = run.config.data
-    return {
-        "n": len(first),
-        "auroc": _auroc(means, labels, data.classes, data.negative_class, weights),
-        "accuracy": float((means.argmax(1) == labels).mean()),
-    }
+    return Grouped(
+        n=len(first),
+        auroc=_auroc(means, labels, data.classes, data.negative_class, weights),
+        accuracy=float((means.argmax(1) == labels).mean()),
+    )
 
 
 # -- files ---------------------------------------------------------------------------------------
 def rows_csv(
     run: Run, chosen: EvaluatedSplit, probabilities: Array, localisation: Localisation
 ) -> str:
-    """One row an image: label, prediction, probabilities, its own activation precision."""
-    classes = run.config.data.classes
-    n = len(chosen.samples)
+    """One row per image: label, prediction, probabilities, its own activation precision."""
+    classes, n = run.config.data.classes, len(chosen.samples)
     fine = per_image(localisation.places.fine, localisation, n)
     lesion = per_image(localisation.places.lesion, localisation, n)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = [f"probability_{name}" for name in classes]
-    precision = ["fine_precision", "lesion_precision"]
-    writer.writerow(["image", "hash", "patient", "label", "predicted", *names, *precision])
+    header = ["image", "hash", "patient", "label", "predicted"]
+    header += [*(f"probability_{name}" for name in classes), "fine_precision", "lesion_precision"]
+    rows = []
     for row, sample in enumerate(chosen.samples):
-        predicted = classes[int(probabilities[row].argmax())]
-        numbers = [repr(float(value)) for value in probabilities[row]]
-        places = [_cell(fine[row]), _cell(lesion[row])]
         identity = [sample.name, chosen.hashes[row], sample.patient, sample.label]
-        writer.writerow([*identity, predicted, *numbers, *places])
-    return text.getvalue()
+        predicted = classes[int(probabilities[row].argmax())]
+        values = [repr(float(value)) for value in probabilities[row]]
+        rows.append([*identity, predicted, *values, _cell(fine[row]), _cell(lesion[row])])
+    return csv_text(header, rows)
 
 
 def _cell(value: float) -> str:
@@ -287,7 +299,7 @@ def model_digest(run: Run) -> str:
 
 
 def rows_digest(chosen: EvaluatedSplit) -> str:
-    """Hash of what was evaluated: the images' content and labels, whatever their order."""
+    """Hash of what was evaluated: the images' content and labels, in any order."""
     pairs = zip(chosen.hashes, chosen.samples, strict=True)
     lines = sorted(f"{content} {sample.label}" for content, sample in pairs)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

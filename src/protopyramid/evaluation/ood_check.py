@@ -1,23 +1,27 @@
-"""Strange images, and how many of each kind a run flags: does the flag of `predict` work?
+"""Does the out-of-distribution (OOD) flag of `predict` work? Flag rates on made-up OOD images.
 
-Some kinds are nothing that anyone would call a mammogram, others are ordinary images spoilt.
+Some kinds are not mammograms at all, others are test images with a simulated acquisition fault.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
+from pydantic import Field
 from torch import Tensor
 
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.inference.batches import device_of, model_input
-from protopyramid.inference.ood import FALSE_FLAGS, Limits, limits_for, numbers_of
+from protopyramid.inference.ood import FALSE_FLAGS, Limits, limits_for, ood_features
+from protopyramid.utils import typed_json
 
 if TYPE_CHECKING:
     from protopyramid.evaluation.split import EvaluatedSplit
@@ -29,59 +33,72 @@ SHIFT = 0.3  # brightness, of a range of 1
 BLUR = 0.1  # side of the blurring square, as a share of the image's
 
 
-def flag_figures(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> dict[str, Any]:
-    """The share of images flagged: of the split, and of each strange kind.
+@dataclass(frozen=True)
+class FlagRates:
+    """The share of images flagged: of a split (`nominal` is expected) and of each OOD kind."""
 
-    {"nominal", "images", "ordinary", "strange_images", "strange": {kind: share}}.
-    """
+    nominal: float
+    images: int
+    in_distribution: Annotated[float, Field(alias="ordinary")]
+    ood_images: Annotated[int, Field(alias="strange_images")]
+    ood: Annotated[Mapping[str, float], Field(alias="strange")]
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of evaluation/SPLIT-flags.json."""
+        content: dict[str, Any] = typed_json.to_json(self)
+        return content
+
+
+def flag_rates(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> FlagRates:
+    """How many images of a split and of each OOD kind a run flags."""
     limits = limits_for(run)
     if limits is None:
         path = run.folder.path
         raise UserError(
-            f"{path}: has no thresholds.json of this version, so that no image is flagged; "
-            f"make it with: protopyramid evaluate {path} --split validation"
+            f"{path}: has no thresholds.json of this version, so no image is flagged; "
+            f"compute it with: protopyramid evaluate {path} --split validation"
         )
     store = ImageStore(chosen.samples, run.config.data.model_copy(update={"memory_budget": 0.0}))
     size, total = run.config.train.eval_batch_size, len(store)
-    ordinary = [
+    flags = [
         flagged(run, limits, store.load(list(range(start, min(start + size, total)))).images)
         for start in range(0, total, size)
     ]
     some = np.linspace(0, total - 1, min(IMAGES, total)).astype(int).tolist()
-    kinds = strange_images(store.load(some).images, seed)
-    return {
-        "nominal": FALSE_FLAGS,
-        "images": total,
-        "ordinary": float(np.concatenate(ordinary).mean()),
-        "strange_images": len(some),
-        "strange": {name: float(flagged(run, limits, x).mean()) for name, x in kinds.items()},
-    }
+    kinds = ood_images(store.load(some).images, seed)
+    return FlagRates(
+        nominal=FALSE_FLAGS,
+        images=total,
+        in_distribution=float(np.concatenate(flags).mean()),
+        ood_images=len(some),
+        ood={name: float(flagged(run, limits, x).mean()) for name, x in kinds.items()},
+    )
 
 
 def flagged(run: Run, limits: Limits, images: Tensor) -> NDArray[np.bool_]:
-    """Which images (B, C, S, S) in [0, 1] are unlike the training data. -> (B,)."""
+    """Which images (B, C, S, S) in [0, 1] are out of distribution. -> (B,)."""
     run.model.eval()
     with torch.inference_mode():
         evidence = run.model(model_input(images, run.config.data, device_of(run.model)))
-    found = limits.unlikeness(numbers_of(images, evidence.scores, evidence.closeness))
-    return np.asarray(found > 1)
+    features = ood_features(images, evidence.scores, evidence.closeness)
+    return np.asarray(limits.relative_distance(features) > 1)
 
 
-def strange_images(ordinary: Tensor, seed: int = 0) -> dict[str, Tensor]:
-    """As many images of every strange kind as there are ordinary ones (B, C, S, S) in [0, 1]."""
-    count, size = len(ordinary), ordinary.shape[-1]
+def ood_images(images: Tensor, seed: int = 0) -> dict[str, Tensor]:
+    """As many images of every OOD kind as there are images (B, C, S, S) in [0, 1]."""
+    count, size = len(images), images.shape[-1]
     rng = np.random.default_rng(seed)
     side = max(3, round(BLUR * size) | 1)
-    spread = F.pad(ordinary, [side // 2] * 4, mode="replicate")
+    spread = F.pad(images, [side // 2] * 4, mode="replicate")
     return {
         "constant": _stack([np.full((size, size), v) for v in np.linspace(0, 1, count)]),
         "noise": _stack([rng.random((size, size)) for _ in range(count)]),
         "checkerboard": _stack([_checkerboard(size, rng) for _ in range(count)]),
         "text": _stack([_text(size, rng) for _ in range(count)]),
         "shapes": _stack([_shapes(size, rng) for _ in range(count)]),
-        "inverted": 1 - ordinary,
-        "brighter": (ordinary + SHIFT).clamp(0, 1),
-        "darker": (ordinary - SHIFT).clamp(0, 1),
+        "inverted": 1 - images,
+        "brighter": (images + SHIFT).clamp(0, 1),
+        "darker": (images - SHIFT).clamp(0, 1),
         "blurred": F.avg_pool2d(spread, side, 1),
     }
 

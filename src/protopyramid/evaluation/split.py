@@ -1,15 +1,14 @@
-"""Which images are evaluated, and whether the run has seen them in training."""
+"""Which images are evaluated, and whether the run saw them in training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protopyramid.data.images import file_hash
-from protopyramid.data.manifest import Manifest, Sample, read_manifest
+from protopyramid.data.images import hash_files
+from protopyramid.data.manifest import Manifest, Sample, check_one_lesion, read_manifest
 from protopyramid.errors import UserError
 from protopyramid.runs.provenance import find_manifest, split_samples
 
@@ -23,7 +22,7 @@ ABNORMALITY_COLUMNS = ("abnormality_id", "abnormality id", "abnormality")
 
 @dataclass(frozen=True)
 class EvaluatedSplit:
-    """The rows that a run is evaluated on: samples, their content hashes, and what was noticed."""
+    """The rows that a run is evaluated on: samples, their content hashes, and warnings."""
 
     name: str
     manifest: Manifest
@@ -39,6 +38,7 @@ def evaluated_split(
     """The rows of a split; refused when the run has trained on any of them, unless forced."""
     path = find_manifest(run, given)
     manifest = read_manifest(path)
+    check_one_lesion(manifest, run.config.data.crop)
     splits = run.provenance.splits
     samples = split_samples(manifest, split, splits)
     _check_labels(path, samples, run.config.data.classes)
@@ -47,9 +47,9 @@ def evaluated_split(
     if leaks and not force:
         first = samples[leaks[0]]
         raise UserError(
-            f"{path}: {len(leaks)} of the {len(samples)} images of split {split} were used in the "
-            f"training of {run.folder.path}, first {first.name!r} (row {first.row}); evaluate on "
-            "images it has not seen, or --force a result that is marked as leaked"
+            f"{path}: {len(leaks)} of the {len(samples)} images of split {split} were used in "
+            f"training {run.folder.path}, first {first.name!r} (row {first.row}); evaluate on "
+            "images it has not seen, or use --force to get a result marked as leaked"
         )
     return EvaluatedSplit(
         split,
@@ -63,14 +63,13 @@ def evaluated_split(
 
 def hash_images(samples: Sequence[Sample]) -> list[str]:
     """The content hashes of the samples' images."""
-    with ThreadPoolExecutor(WORKERS) as pool:
-        return list(pool.map(lambda sample: file_hash(sample.image), samples))
+    return hash_files([sample.image for sample in samples], WORKERS)
 
 
 def find_leaks(
     hashes: Sequence[str], splits: Mapping[str, Mapping[str, str]], split: str
 ) -> list[int]:
-    """Indices of images that the run learned from, or was chosen on when another split is judged."""
+    """Indices of images that the run learned from, or was selected on when another split is judged."""
     used = set(splits.get("train", {}).values())
     if split != "validation":
         used |= set(splits.get("validation", {}).values())
@@ -78,12 +77,12 @@ def find_leaks(
 
 
 def patients(samples: Sequence[Sample]) -> list[str]:
-    """What the samples are grouped by: patient, or the image itself where none is given."""
+    """The patient of each sample, or the image itself where none is given."""
     return [sample.patient for sample in samples]
 
 
 def lesions(samples: Sequence[Sample]) -> list[str] | None:
-    """The lesion of each sample, by a lesion column, or patient, side and abnormality; else None."""
+    """The lesion of each sample: by a lesion column, or by patient, side and abnormality; else None."""
     columns = set(samples[0].extra) if samples else set()
     for name in LESION_COLUMNS:
         if name in columns:
@@ -102,7 +101,7 @@ def _check_labels(path: Path, samples: Sequence[Sample], classes: Sequence[str])
         first = unknown[0]
         raise UserError(
             f"{path}: {len(unknown)} rows of split {first.split} have labels that the run does not "
-            f"know, first {first.label!r} on row {first.row}; its classes are {', '.join(classes)}"
+            f"know, first {first.label!r} in row {first.row}; its classes are {', '.join(classes)}"
         )
 
 
@@ -117,8 +116,8 @@ def _patient_warnings(
     if shared and split != "train":
         found.append(
             f"{len(shared)} patients of split {split} are also in train, first {shared[0]!r}; "
-            "the figures are too good"
+            "the metrics are optimistic"
         )
     if split == "validation":
-        found.append("the model was chosen on this split; the figures are too good")
+        found.append("the model was selected on this split; the metrics are optimistic")
     return found

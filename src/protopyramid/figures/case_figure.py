@@ -26,6 +26,7 @@ from protopyramid.figures.drawing import (
     Sheet,
     roomy,
 )
+from protopyramid.figures.film import headline
 from protopyramid.figures.text import (
     counted,
     decimal,
@@ -38,7 +39,6 @@ from protopyramid.model.activation import Region
 from protopyramid.model.tta import tta_text
 
 LEVEL_WORDS = {2: "finest", 3: "fine", 4: "coarse", 5: "coarsest"}
-UNLIKE = "Caution: this image is unlike the training images"
 MOST_CLASSES = 6  # more do not fit; the most probable are shown
 COLUMNS = (
     ("a", "Your image", "yellow: the part meant"),
@@ -59,7 +59,8 @@ LINE = 0.28
 class Prediction:
     """What the model says of an image: the header of a figure.
 
-    `logits`: the total points of each class; `unlike`: whether the image is unlike the training images.
+    `logits`: the total points of each class; `unlike`: whether the image is unlike the training images;
+    `film`: whether it looks like a whole film given to a model of crops.
     """
 
     image_name: str
@@ -67,6 +68,7 @@ class Prediction:
     logits: Mapping[str, float]
     probabilities: Mapping[str, float]
     unlike: bool = False
+    film: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,17 +145,20 @@ def level_text(level: int) -> str:
 
 
 def draw_header(sheet: Sheet, prediction: Prediction, totals: str = "total points") -> None:
-    """The predicted class in large letters, and a bar for each class; `totals` names the logits."""
-    share = prediction.probabilities[prediction.predicted]
+    """The predicted class, or why not to rely on it, in large letters, and a bar for each class.
+
+    `totals` names the logits.
+    """
+    share = percent(prediction.probabilities[prediction.predicted])
     name = shortened(prediction.predicted, 26)
-    sheet.write(MARGIN, 0.26, "Prediction", fontsize=13, color=MUTED)
-    sheet.write(MARGIN, 0.48, name, fontsize=27, fontweight="bold")
-    sheet.write(MARGIN, 1.01, f"probability {percent(share)}", fontsize=13)
+    said = headline(name, share, prediction.unlike, prediction.film)
+    colour = AGAINST if said.note else INK
+    sheet.write(MARGIN, 0.26, said.above, fontsize=13, color=MUTED)
+    sheet.write(MARGIN, 0.48, said.title, fontsize=27, fontweight="bold", color=colour)
+    sheet.write(MARGIN, 1.01, said.below, fontsize=13)
     image = f"image: {shortened_path(prediction.image_name)}"
     sheet.write(MARGIN, 1.29, image, fontsize=10.5, color=MUTED)
-    if prediction.unlike:
-        style = {"fontsize": 11.5, "fontweight": "bold", "color": AGAINST}
-        sheet.write(MARGIN, 1.5, UNLIKE, **style)
+    sheet.write(MARGIN, 1.5, said.note, fontsize=11.5)
     _draw_class_bars(sheet, prediction, totals)
 
 

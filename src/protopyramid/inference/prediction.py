@@ -1,9 +1,8 @@
-"""Plain predictions: probabilities, the strongest prototypes, and how near the nearest one is."""
+"""Plain predictions: probabilities, the strongest prototypes, the nearest one, and the OOD flag."""
 
 from __future__ import annotations
 
-import csv
-import io
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from protopyramid.config.schema import DataConfig
 from protopyramid.data.io.decoding import READERS, is_image
 from protopyramid.data.manifest import Sample, read_images
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.inference.batches import EvidenceBatch, evidence_batches
-from protopyramid.inference.ood import Limits, limits_for, numbers_of
+from protopyramid.inference.ood import Limits, limits_for, ood_features
 from protopyramid.model.network import Evidence
 from protopyramid.runs.folder import RunFolder
+from protopyramid.utils.tables import csv_text
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
 
 STRONGEST = 3  # prototypes named with each prediction
+EDGES = ("x0", "y0", "x1", "y1")
 Record = dict[str, Any]
 Progress = Callable[[int, int], None]
 
@@ -31,20 +33,8 @@ Progress = Callable[[int, int], None]
 def predict_files(
     run: Run, images: Sequence[str | Path], progress: Progress | None = None
 ) -> list[Record]:
-    """Predictions of image files, one record an image, in their order.
-
-    A record: `image`, `predicted`, `probabilities` and `logits` {class: x}, `prototypes` (the
-    strongest for the predicted class: index, class, level, similarity, contribution), `nearest` (index,
-    class, level, similarity), `unlikeness` (distance from ordinary images; 1 is the limit) and
-    `unlike_training` (both None when the run has no thresholds.json).
-    """
-    paths = [Path(image) for image in images]
-    missing = [path for path in paths if not path.is_file()]
-    if missing:
-        more = f" (and {len(missing) - 1} more are missing)" if len(missing) > 1 else ""
-        raise UserError(f"{missing[0]}: no such image file{more}; check the path")
-    samples = [Sample(0, path.as_posix(), path, label="", split="test") for path in paths]
-    return predict_samples(run, samples, progress)
+    """Predictions of image files, in their order; records as of `predict_samples`."""
+    return predict_samples(run, image_samples([Path(image) for image in images]), progress)
 
 
 def predict_manifest(
@@ -55,10 +45,14 @@ def predict_manifest(
 ) -> list[Record]:
     """Predictions of a manifest's rows (of one split, or all), with their label, split and patient.
 
-    Rows need no label and no split, and their labels may be others than the run's.
+    Rows need no label and no split, and may have labels that the run does not know.
     """
-    chosen = table_rows(manifest, split)
-    records = predict_samples(run, chosen, progress)
+    chosen = table_rows(manifest, split, run.config.data.crop)
+    return with_labels(predict_samples(run, chosen, progress), chosen)
+
+
+def with_labels(records: Sequence[Record], samples: Sequence[Sample]) -> list[Record]:
+    """The records of a table's rows with their label, split and patient."""
     return [
         {
             "image": record["image"],
@@ -67,49 +61,108 @@ def predict_manifest(
             "patient_id": sample.patient_id,
             **record,
         }
-        for sample, record in zip(chosen, records, strict=True)
+        for sample, record in zip(samples, records, strict=True)
     ]
 
 
-def table_rows(path: str | Path, split: str | None = None) -> tuple[Sample, ...]:
-    """The rows of a table of images, or those of one split."""
-    samples = read_images(path).samples
-    if split is None:
-        return samples
-    chosen = tuple(sample for sample in samples if sample.split == split)
-    if not chosen:
-        found = ", ".join(dict.fromkeys(sample.split for sample in samples if sample.split))
-        there = f"the splits are {found}" if found else "no row has a split"
-        raise UserError(f"{path}: no row has split {split}: {there}; choose with --split")
-    return chosen
+def image_samples(paths: Sequence[Path]) -> list[Sample]:
+    """Samples of image files, which must exist."""
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        more = f" (and {len(missing) - 1} more are missing)" if len(missing) > 1 else ""
+        raise UserError(f"{missing[0]}: no such image file{more}; check the path")
+    return [Sample(0, path.as_posix(), path, label="", split="test") for path in paths]
+
+
+def table_rows(
+    path: str | Path, split: str | None = None, crop: str = "none"
+) -> tuple[Sample, ...]:
+    """The rows of a table of images, or those of one split; with their lesions if these are cut out."""
+    manifest = read_images(path, places=crop == "lesion")
+    samples = manifest.samples
+    if split is not None:
+        samples = tuple(sample for sample in samples if sample.split == split)
+        if not samples:
+            found = dict.fromkeys(each.split for each in manifest.samples if each.split)
+            there = f"the splits are {', '.join(found)}" if found else "no row has a split"
+            raise UserError(f"{path}: no row has split {split}: {there}; choose with --split")
+    _say_what_is_done(Path(path), manifest.columns, samples, crop)
+    return samples
+
+
+def _say_what_is_done(
+    path: Path, columns: Sequence[str], samples: Sequence[Sample], crop: str
+) -> None:
+    """One line on what becomes of a table's lesion boxes, where that is not what one might expect."""
+    if crop == "none" and "lesion_x0" in columns:
+        warnings.warn(
+            f"{path}: its lesion boxes are not used, since the run sees whole images; "
+            "--crop lesion cuts the square around each box",
+            stacklevel=3,
+        )
+    whole = [sample for sample in samples if sample.box is None and sample.mask is None]
+    if crop == "lesion" and whole:
+        warnings.warn(
+            f"{path}: {len(whole)} of {len(samples)} rows have no lesion box (first row {whole[0].row}); "
+            "the model sees their whole image",
+            stacklevel=3,
+        )
 
 
 def predict_samples(
-    run: Run, samples: Sequence[Sample], progress: Progress | None = None
+    run: Run,
+    samples: Sequence[Sample],
+    progress: Progress | None = None,
+    data: DataConfig | None = None,
+    unreadable: Callable[[Sample, UserError], None] | None = None,
 ) -> list[Record]:
-    """Predictions of samples; their labels and annotations are not looked at."""
-    bare = [replace(sample, mask=None, box=None) for sample in samples]
-    store = ImageStore(bare, run.config.data.model_copy(update={"memory_budget": 0.0}))
+    """Predictions of samples, one record per image, in their order; labels are ignored.
+
+    A record: `image`, `predicted`, `probabilities` and `logits` {class: x}, `prototypes` (the
+    strongest for the predicted class: index, class, level, similarity, contribution), `nearest` (index,
+    class, level, similarity), `unlikeness` (out-of-distribution distance; 1 is the limit),
+    `unlike_training` (out of distribution; both None when the run has no thresholds.json) and `region`
+    (what the model saw, in pixels of the file). `data`, by default that of the run, says by `crop` whether
+    lesions are cut out; else annotations are ignored. A sample that cannot be read is left out and
+    handed to `unreadable`, or else raises its UserError.
+    """
+    settings = (data or run.config.data).model_copy(update={"memory_budget": 0.0})
+    if settings.crop == "none":
+        bare = [replace(sample, mask=None, box=None) for sample in samples]
+    else:
+        bare = list(samples)
+    store = ImageStore(bare, settings)
     limits = limits_for(run)
     records: list[Record] = []
-    for seen in evidence_batches(run.model, store, batch_size=run.config.train.eval_batch_size):
-        names = [samples[index].name for index in seen.images]
-        records += batch_records(run, names, seen, limits)
+    done = 0
+
+    def leave_out(index: int, error: UserError) -> None:
+        nonlocal done
+        assert unreadable is not None
+        done += 1
+        unreadable(samples[index], error)
+
+    size = run.config.train.eval_batch_size
+    failed = leave_out if unreadable is not None else None
+    for batch in evidence_batches(run.model, store, batch_size=size, unreadable=failed):
+        names = [samples[index].name for index in batch.images]
+        records += batch_records(run, names, batch, limits)
+        done += len(names)
         if progress is not None:
-            progress(len(records), len(samples))
+            progress(done, len(samples))
     return records
 
 
 def batch_records(
-    run: Run, names: Sequence[str], seen: EvidenceBatch, limits: Limits | None
+    run: Run, names: Sequence[str], batch: EvidenceBatch, limits: Limits | None
 ) -> list[Record]:
     """The records of a batch of images."""
-    classes, evidence = run.config.data.classes, seen.evidence
+    classes, evidence = run.config.data.classes, batch.evidence
     logits = evidence.logits.double().cpu()
     probabilities = logits.softmax(1)
     predicted = logits.argmax(1)
     details = _prototype_details(run, evidence, predicted)
-    flags = _flags(seen, limits)
+    flags = _flags(batch, limits)
     return [
         {
             "image": name,
@@ -118,13 +171,14 @@ def batch_records(
             "logits": dict(zip(classes, logits[row].tolist(), strict=True)),
             **details[row],
             **flags[row],
+            "region": dict(zip(EDGES, batch.loaded.mappings[row].seen, strict=True)),
         }
         for row, name in enumerate(names)
     ]
 
 
 def _prototype_details(run: Run, evidence: Evidence, predicted: Tensor) -> list[Record]:
-    """What each image of a batch owes to prototypes; nothing, for a model without them."""
+    """The strongest and the nearest prototypes of each image; none for a model without them."""
     if run.model.prototypes is None:
         return [{"prototypes": [], "nearest": None} for _ in predicted]
     scores, closeness = evidence.scores.cpu(), evidence.closeness.cpu()
@@ -151,13 +205,13 @@ def _prototype_details(run: Run, evidence: Evidence, predicted: Tensor) -> list[
     ]
 
 
-def _flags(seen: EvidenceBatch, limits: Limits | None) -> list[Record]:
-    """How unlike ordinary images each image of a batch is; None where the run cannot tell."""
+def _flags(batch: EvidenceBatch, limits: Limits | None) -> list[Record]:
+    """How far out of distribution each image of a batch is; None where the run cannot tell."""
     if limits is None:
-        return [{"unlikeness": None, "unlike_training": None} for _ in seen.images]
-    evidence = seen.evidence
-    numbers = numbers_of(seen.loaded.images, evidence.scores, evidence.closeness)
-    found = limits.unlikeness(numbers).tolist()
+        return [{"unlikeness": None, "unlike_training": None} for _ in batch.images]
+    evidence = batch.evidence
+    features = ood_features(batch.loaded.images, evidence.scores, evidence.closeness)
+    found = limits.relative_distance(features).tolist()
     return [{"unlikeness": value, "unlike_training": value > 1} for value in found]
 
 
@@ -190,7 +244,7 @@ def expand_folders(paths: Iterable[Path]) -> list[Path]:
 
 
 def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
-    """Predictions as a CSV table, one row an image."""
+    """Predictions as a CSV table, one row per image."""
     from_manifest = [name for name in ("label", "split", "patient_id") if name in records[0]]
     strongest = max(len(record["prototypes"]) for record in records)
     header = ["image", *from_manifest, "predicted", *(f"probability_{name}" for name in classes)]
@@ -198,9 +252,8 @@ def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
         header += [f"prototype_{rank}", f"prototype_{rank}_class", f"prototype_{rank}_level"]
         header += [f"prototype_{rank}_similarity", f"prototype_{rank}_contribution"]
     header += ["nearest_prototype", "nearest_similarity", "unlikeness", "unlike_training"]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    header += [f"region_{edge}" for edge in EDGES]
+    rows = []
     for record in records:
         row = [record["image"], *(record[name] for name in from_manifest), record["predicted"]]
         row += [_number(record["probabilities"][name]) for name in classes]
@@ -211,12 +264,13 @@ def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
         row += ["", ""] if nearest is None else [nearest["index"], _number(nearest["similarity"])]
         row.append("" if unlike is None else _number(record["unlikeness"]))
         row.append("" if unlike is None else "yes" if unlike else "no")
-        writer.writerow(row)
-    return text.getvalue()
+        row += [_number(record["region"][edge]) for edge in EDGES]
+        rows.append(row)
+    return csv_text(header, rows)
 
 
 def write_csv(path: Path, text: str) -> None:
-    """Write a table atomically, wherever it is."""
+    """Write a table atomically."""
     if path.is_dir():
         raise UserError(f"{path}: is a folder; give the name of a CSV file")
     RunFolder(path.parent).write_text(path.name, text)

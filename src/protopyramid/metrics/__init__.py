@@ -1,1 +1,1 @@
-"""Pure functions on arrays: AUROC, calibration, bootstrap, localisation, prototype health."""
+"""Pure functions on arrays: AUROC, bootstrap, calibration, confusion, localisation, prototype health."""

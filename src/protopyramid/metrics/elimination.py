@@ -1,18 +1,28 @@
-"""Classification by elimination: how much of a logit is evidence against other classes turned round.
+"""Classification by elimination: how much of a logit comes from evidence against other classes.
 
-A logit is a sum of weight x score over prototypes. A prototype with a negative weight speaks for a class by
-being absent, or against it by being present: the reader sees no part of the image that looks like the class.
+A logit is a sum of weight x score over prototypes. A prototype with a negative weight supports a class by
+being absent, or opposes it by being present: either way the reader sees no part that resembles the class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """Share of contributions from negative weights: mean over all logits of all images, over the
+    logits of the images' own classes, and over the logits of each class."""
+
+    mean: float
+    own: float
+    per_class: Mapping[str, float]
 
 
 def negative_share(weight: Tensor, scores: Tensor) -> Tensor:
@@ -31,13 +41,12 @@ def negative_share(weight: Tensor, scores: Tensor) -> Tensor:
 
 def elimination(
     weight: Tensor, scores: Tensor, labels: NDArray[np.int64], classes: Sequence[str]
-) -> dict[str, Any]:
-    """`mean` over all logits of all images, `own` over the logits of the images' own classes, and
-    `per_class` over the logits of each class."""
+) -> Elimination:
+    """How far a head (C, m) classifies images with scores (N, m) and labels (N,) by elimination."""
     shares = negative_share(weight, scores).numpy()
     own = shares[np.arange(len(labels)), labels]
-    return {
-        "mean": float(shares.mean()),
-        "own": float(own.mean()),
-        "per_class": {name: float(shares[:, number].mean()) for number, name in enumerate(classes)},
-    }
+    return Elimination(
+        mean=float(shares.mean()),
+        own=float(own.mean()),
+        per_class={name: float(shares[:, number].mean()) for number, name in enumerate(classes)},
+    )

@@ -1,22 +1,23 @@
-"""Where prototypes activate: activation precision, peaks and areas (DESIGN section 3, IAIA-BL).
+"""Where prototypes activate: activation precision, the pointing game, and areas.
 
 Activation precision is the share of the kept pixels of an activation map (its top 5 %) that lie inside
-the annotation; only prototypes of the image's own class count. It always stands beside its chance
-level, the annotation's share of the pixels. Without an annotation it is None, never 0.
+the annotation (IAIA-BL); only prototypes of the image's own class count. The pointing game (Zhang et al.
+2018) asks whether a map's highest pixel is inside. Both are always given beside their chance level, the
+annotation's share of the pixels. Without an annotation they are None, never 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protopyramid.metrics.classification import mean_interval
+from protopyramid.metrics.bootstrap import Interval, mean_interval
 from protopyramid.model.activation import activation_maps, strongest_region
 
 Array = NDArray[np.float64]
@@ -28,16 +29,53 @@ BLOCK = 4_000_000  # pixels of activation maps that exist at once
 class Places(NamedTuple):
     """Where N activation maps activate; all (N,) float64, NaN where the annotation is missing.
 
-    fine and lesion: activation precision inside mask and lesion box; peak_fine and peak_lesion: 1
-    where the highest pixel is inside, else 0 (the share inside, where several are as high); area:
-    share of the pixels above half maximum.
+    fine and lesion: activation precision inside mask and lesion box; pointing_fine and pointing_lesion:
+    the pointing game, 1 where the highest pixel is inside, else 0 (the share inside, where several pixels
+    are as high); area: share of the pixels above half maximum.
     """
 
     fine: Array
     lesion: Array
-    peak_fine: Array
-    peak_lesion: Array
+    pointing_fine: Array
+    pointing_lesion: Array
     area: Array
+
+
+@dataclass(frozen=True)
+class PairMean:
+    """Mean over pairs of an image and a prototype of its class, with its 95 % interval."""
+
+    mean: float | None
+    ci95: Interval
+    per_class: Mapping[str, float | None]
+    per_level: Mapping[str, float | None]
+    images: int
+    pairs: int
+
+
+@dataclass(frozen=True)
+class PairMeanWithChance(PairMean):
+    """A mean beside its chance level over the same pairs."""
+
+    chance: float | None
+    chance_per_class: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class BothScales:
+    """A metric inside the fine annotation and inside the lesion box."""
+
+    fine: PairMeanWithChance
+    lesion: PairMeanWithChance
+
+
+@dataclass(frozen=True)
+class LocalisationSummary:
+    """Where the prototypes of a run activate on a split."""
+
+    activation_precision: BothScales
+    pointing_game: BothScales
+    activation_area: PairMean
 
 
 def box_masks(boxes: Tensor, size: int) -> Tensor:
@@ -67,20 +105,20 @@ def places(activation: Tensor, fine: Tensor, lesion: Tensor) -> Places:
     constant = highest - lowest <= CONSTANT * highest.abs()
     flat = torch.where(constant[:, None], highest[:, None], flat)
     kept = strongest_region(flat.view(activation.shape)).flatten(1)
-    # Half way from the lowest to the highest value, so that similarities with any offset compare.
+    # Halfway from the lowest to the highest value, so that similarities with any offset compare.
     half = (lowest + highest) / 2
     half = torch.where(constant, highest, half)
     area = (flat >= half[:, None]).double().mean(1)
     # All pixels at the maximum: a peak at the border is a plateau after upsampling.
     peak = flat >= (highest - CONSTANT * highest.abs())[:, None]
     shares: list[Array] = []
-    peaks: list[Array] = []
+    hits: list[Array] = []
     for annotation in (fine.flatten(1), lesion.flatten(1)):
         missing = ~annotation.any(1)
-        for region, values in ((kept, shares), (peak, peaks)):
+        for region, values in ((kept, shares), (peak, hits)):
             inside = (region & annotation).sum(1).double() / region.sum(1)
             values.append(inside.masked_fill(missing, torch.nan).numpy())
-    return Places(shares[0], shares[1], peaks[0], peaks[1], area.numpy())
+    return Places(shares[0], shares[1], hits[0], hits[1], area.numpy())
 
 
 @dataclass
@@ -153,25 +191,25 @@ def summarise(
     levels: NDArray[np.int64],
     classes: Sequence[str],
     weights: Array,
-) -> dict[str, Any]:
-    """The figures of a split: `activation_precision`, `peak_inside` and `activation_area`.
+) -> LocalisationSummary:
+    """Where the prototypes of a model activate on a split.
 
     labels (N,) of the images, levels (m,) of the prototypes, weights (R, N) of bootstrap resamples.
     Means are over pairs of an annotated image and a prototype of its class.
     """
     pairs = _Pairs(localisation, labels, levels, classes, weights)
     found = localisation.places
-    return {
-        "activation_precision": {
-            "fine": pairs.figures(found.fine, localisation.chance_fine),
-            "lesion": pairs.figures(found.lesion, localisation.chance_lesion),
-        },
-        "peak_inside": {
-            "fine": pairs.figures(found.peak_fine, localisation.chance_fine),
-            "lesion": pairs.figures(found.peak_lesion, localisation.chance_lesion),
-        },
-        "activation_area": pairs.figures(found.area, None),
-    }
+    return LocalisationSummary(
+        activation_precision=BothScales(
+            fine=pairs.with_chance(found.fine, localisation.chance_fine),
+            lesion=pairs.with_chance(found.lesion, localisation.chance_lesion),
+        ),
+        pointing_game=BothScales(
+            fine=pairs.with_chance(found.pointing_fine, localisation.chance_fine),
+            lesion=pairs.with_chance(found.pointing_lesion, localisation.chance_lesion),
+        ),
+        activation_area=pairs.mean(found.area),
+    )
 
 
 def nothing_localised(images: int) -> Localisation:
@@ -203,32 +241,35 @@ class _Pairs:
     classes: Sequence[str]
     weights: Array
 
-    def figures(self, values: Array, chance: Array | None) -> dict[str, Any]:
+    def mean(self, values: Array) -> PairMean:
+        """The mean of values (P,)."""
         image = self.localisation.image
-        by_class, by_level = self.labels[image], self.levels[self.localisation.prototype]
+        by_level = self.levels[self.localisation.prototype]
         known = ~np.isnan(values)
-        result: dict[str, Any] = {
-            "mean": _mean(values),
-            "ci95": None,
-            "per_class": {
-                name: _mean(values[by_class == number]) for number, name in enumerate(self.classes)
-            },
-            "per_level": {
+        sums = _sums(values, image, len(self.labels))
+        return PairMean(
+            mean=_mean(values),
+            ci95=mean_interval(*sums, self.weights) if known.any() else None,
+            per_class=self._per_class(values),
+            per_level={
                 str(level): _mean(values[by_level == level]) for level in np.unique(self.levels)
             },
-            "images": len(np.unique(image[known])),
-            "pairs": int(known.sum()),
-        }
-        if known.any():
-            result["ci95"] = mean_interval(*_sums(values, image, len(self.labels)), self.weights)
-        if chance is not None:
-            # Over the same pairs as the figure itself, so that the two compare.
-            level = np.where(known, chance[image], np.nan)
-            result["chance"] = _mean(level)
-            result["chance_per_class"] = {
-                name: _mean(level[by_class == number]) for number, name in enumerate(self.classes)
-            }
-        return result
+            images=len(np.unique(image[known])),
+            pairs=int(known.sum()),
+        )
+
+    def with_chance(self, values: Array, chance: Array) -> PairMeanWithChance:
+        """The mean of values (P,) beside that of chance levels (N,) over the same pairs."""
+        level = np.where(np.isnan(values), np.nan, chance[self.localisation.image])
+        return PairMeanWithChance(
+            **vars(self.mean(values)),
+            chance=_mean(level),
+            chance_per_class=self._per_class(level),
+        )
+
+    def _per_class(self, values: Array) -> dict[str, float | None]:
+        owners = self.labels[self.localisation.image]
+        return {name: _mean(values[owners == number]) for number, name in enumerate(self.classes)}
 
 
 def _mean(values: Array) -> float | None:

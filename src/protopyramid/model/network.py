@@ -2,8 +2,8 @@
 
     z = neck(backbone(x));  maps = similarity(z, p);  scores = pooling(maps);  logits = W scores
 
-With test-time augmentation, maps and scores are means over the copies, and the logits are W times the mean
-scores.
+With test-time augmentation, maps and scores are means over the copies of an image, and the logits are W
+times the mean scores.
 FPN-IAIA-BL, IAIA-BL, ProtoPNet and the VGG-16 black box differ in their parts alone; `model.build` makes
 the parts of a configuration.
 Paper: Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification of
@@ -62,7 +62,10 @@ class PrototypeNetwork(nn.Module):
         head: nn.Linear,
         tta: int = 1,
     ) -> None:
-        """`head` maps as many scores as there are prototypes (or channels of level 5) to C logits."""
+        """`head` maps as many scores as there are prototypes (or channels of level 5) to C logits.
+
+        `tta`: copies of an image (1, 4 or 8) that a prediction is the mean of.
+        """
         super().__init__()
         expected = backbone.channels[COARSEST] if prototypes is None else len(prototypes.vectors)
         if head.in_features != expected:
@@ -74,7 +77,7 @@ class PrototypeNetwork(nn.Module):
         self.head = head
 
     def forward(self, images: Tensor) -> Evidence:
-        """Evidence of normalised images (B, 3, H, W), the mean over the copies of test-time augmentation.
+        """Evidence of normalised images (B, 3, H, W), the mean over `tta` copies.
 
         H and W are multiples of 16.
         """
@@ -90,9 +93,8 @@ class PrototypeNetwork(nn.Module):
         """The head is linear, so contributions of mean scores still add up to the logits."""
         found = []
         for transform, undo in tta_transforms(self.tta):
-            seen = self.forward_once(
-                transform(images).contiguous(memory_format=torch.channels_last)
-            )
+            copies = transform(images).contiguous(memory_format=torch.channels_last)
+            seen = self.forward_once(copies)
             maps = {level: undo(each) for level, each in seen.maps.items()}
             found.append(Evidence(seen.logits, seen.scores, maps, seen.closeness))
         scores = _mean([each.scores for each in found])

@@ -1,13 +1,13 @@
-"""Are the prototypes in good health: duplicates, unused ones, weights of the wrong sign, sources."""
+"""The health of a trained run's prototypes, and whether they point at the annotation of their source."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from protopyramid.data.images import file_hash
@@ -15,88 +15,94 @@ from protopyramid.data.manifest import Manifest, Sample, read_manifest
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.inference.batches import evidence_batches
+from protopyramid.metrics import prototype_health as health
 from protopyramid.metrics.localisation import places
 from protopyramid.model.activation import activation_maps
-from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.runs.provenance import training_manifest
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
 
-SAME = 0.99  # cosine from which two prototypes of a class and level count as one
-NEAR = 0.1  # and the same for distances, as a share of the median distance
-MATTERS = 3  # a prototype is used where it is among so many greatest contributions
+Indices = tuple[int, ...]
 
 
-def prototype_health(run: Run, logits: Tensor, scores: Tensor) -> dict[str, Any] | None:
-    """Indices of prototypes with a problem; None for a model without prototypes.
+@dataclass(frozen=True)
+class RunHealth:
+    """Indices of the prototypes with a problem, and all findings in words.
 
-    logits (N, C), scores (N, m) of the evaluated images. `duplicates` are pairs of one class and level
-    that are as good as one; `unused` are never among the three greatest contributions to a
-    predicted class; `own_weight_not_positive` and `stronger_for_another_class` are sign errors of the
-    head.
+    What evaluations of earlier versions do not have is None.
     """
-    prototypes = run.model.prototypes
-    if prototypes is None:
+
+    prototypes: int
+    duplicates: tuple[tuple[int, int], ...]
+    unused: Indices
+    own_weight_not_positive: Indices
+    stronger_for_another_class: Indices
+    without_weight: Indices | None = None
+    constant_score: Indices | None = None
+    far_from_patches: Indices | None = None
+    findings: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class SourcePointing:
+    """The pointing game on source images: share of prototypes whose own peak lies inside the annotation.
+
+    `prototypes`: how many could be judged; all else is None where there are none.
+    """
+
+    mean: float | None
+    per_class: Mapping[str, float | None]
+    per_level: Mapping[str, float | None]
+    chance: float | None
+    prototypes: int
+
+
+def run_health(run: Run, logits: Tensor, scores: Tensor) -> RunHealth | None:
+    """The health of a run's prototypes on evaluated images; None for a model without prototypes.
+
+    logits (N, C), scores (N, m) of the images.
+    """
+    layer = run.model.prototypes
+    if layer is None:
         return None
-    weight = run.model.head.weight.detach().cpu()
-    owners = prototypes.classes.cpu()
-    own = weight[owners, torch.arange(len(owners))]
-    return {
-        "prototypes": len(owners),
-        "duplicates": duplicates(prototypes),
-        "unused": _unused(weight, logits, scores),
-        "own_weight_not_positive": (own <= 0).nonzero()[:, 0].tolist(),
-        "stronger_for_another_class": (weight.argmax(0) != owners).nonzero()[:, 0].tolist(),
-    }
+    weight, scores = run.model.head.weight.detach().cpu(), scores.cpu()
+    vectors, classes, levels = layer.vectors.detach().cpu(), layer.classes.cpu(), layer.levels.cpu()
+    kind = layer.similarity.kind
+    nearest = torch.tensor([record.similarity for record in run.prototypes])
+    findings = health.prototype_health(
+        vectors, classes, levels, kind, weight, scores, nearest, run.config.data.classes
+    )
+    return RunHealth(
+        prototypes=len(classes),
+        duplicates=tuple(health.duplicate_pairs(vectors, classes, levels, kind)),
+        unused=tuple(health.unused(weight, logits, scores)),
+        own_weight_not_positive=tuple(health.own_weight_not_positive(weight, classes)),
+        stronger_for_another_class=tuple(health.stronger_for_another_class(weight, classes)),
+        without_weight=tuple(health.without_weight(weight)),
+        constant_score=tuple(health.with_constant_score(scores)),
+        far_from_patches=tuple(health.far_from_patches(nearest, kind)),
+        findings=tuple(finding.message for finding in findings),
+    )
 
 
-def duplicates(prototypes: PrototypeLayer) -> list[list[int]]:
-    """Pairs of prototypes of one class and level that are as good as one.
+def source_pointing(run: Run, manifest: Manifest | None = None) -> SourcePointing:
+    """The pointing game of each prototype on the image it comes from.
 
-    Cosine: at least .99. log-l2: a distance of at most a tenth of the median one; the angle says
-    nothing there, since vectors after a sigmoid all point the same way.
-    """
-    vectors = prototypes.vectors.detach().cpu()
-    classes, levels = prototypes.classes.cpu(), prototypes.levels.cpu()
-    together = (classes[:, None] == classes) & (levels[:, None] == levels)
-    if prototypes.similarity.kind == "cosine":
-        unit = F.normalize(vectors, dim=1)
-        same = (unit @ unit.T) >= SAME
-    else:
-        distances = (vectors[:, None] - vectors).norm(dim=2)
-        others = distances[~torch.eye(len(vectors), dtype=torch.bool)]
-        same = distances <= (NEAR * others.median() if len(others) else 0.0)
-    found: list[list[int]] = (same & together).triu(diagonal=1).nonzero().tolist()
-    return found
-
-
-def _unused(weight: Tensor, logits: Tensor, scores: Tensor) -> list[int]:
-    contributions = weight[logits.argmax(1)] * scores
-    matters = min(MATTERS, contributions.shape[1])
-    used = contributions.topk(matters, dim=1).indices.flatten().tolist()
-    return sorted(set(range(contributions.shape[1])) - set(used))
-
-
-def source_peaks(run: Run, manifest: Manifest | None = None) -> dict[str, Any]:
-    """Share of prototypes whose own peak, on their source image, lies inside its annotation.
-
-    `mean`, `per_class`, `per_level`, `prototypes` (how many could be judged), `chance`. The source images
-    come from the manifest given or from that of training; all are None where these, or every
-    annotation, are gone.
+    The source images come from the manifest given or from that of training.
     """
     judged = _judge(run, manifest)
     inside = np.array([found for _, found, _ in judged])
     owners = np.array([run.prototypes[index].class_name for index, _, _ in judged])
     levels = np.array([run.prototypes[index].level for index, _, _ in judged])
     every_level = sorted({record.level for record in run.prototypes})
-    return {
-        "mean": _mean(inside),
-        "per_class": {name: _mean(inside[owners == name]) for name in run.config.data.classes},
-        "per_level": {str(level): _mean(inside[levels == level]) for level in every_level},
-        "chance": _mean(np.array([share for _, _, share in judged])),
-        "prototypes": len(judged),
-    }
+    return SourcePointing(
+        mean=_mean(inside),
+        per_class={name: _mean(inside[owners == name]) for name in run.config.data.classes},
+        per_level={str(level): _mean(inside[levels == level]) for level in every_level},
+        chance=_mean(np.array([share for _, _, share in judged])),
+        prototypes=len(judged),
+    )
 
 
 def _judge(run: Run, manifest: Manifest | None) -> list[tuple[int, float, float]]:
@@ -112,29 +118,29 @@ def _judge(run: Run, manifest: Manifest | None) -> list[tuple[int, float, float]
     first = {level: rows.start for level, rows in layer.slices.items()}
     names, judged = list(samples), []
     size = run.config.train.eval_batch_size
-    for seen in evidence_batches(run.model, store, batch_size=size, tta=False):
-        for row, image in enumerate(seen.images):
-            mask = seen.loaded.masks[row].bool()
+    for batch in evidence_batches(run.model, store, batch_size=size, tta=False):
+        for row, image in enumerate(batch.images):
+            mask = batch.loaded.masks[row].bool()
             if not mask.any():
                 continue
             for number in wanted[names[image]]:
                 index, level = run.prototypes[number].index, run.prototypes[number].level
-                similarity = seen.evidence.maps[level][row, index - first[level]].cpu()
+                similarity = batch.evidence.maps[level][row, index - first[level]].cpu()
                 activation = activation_maps(similarity[None, None], *mask.shape)[0]
-                inside = float(places(activation, mask[None], mask[None]).peak_fine[0])
+                inside = float(places(activation, mask[None], mask[None]).pointing_fine[0])
                 judged.append((number, inside, float(mask.float().mean())))
     return judged
 
 
 def _sources(run: Run, manifest: Manifest | None) -> Mapping[str, Sample]:
-    """The annotated source images of the prototypes, as far as they are still what they were."""
+    """The annotated source images of the prototypes, as far as they are unchanged."""
     found = {} if manifest is None else _annotated_sources(run, manifest)
     path = training_manifest(run)
     if found or path is None:
         return found
     try:
         return _annotated_sources(run, read_manifest(path))
-    except UserError:
+    except UserError:  # the manifest of training has changed since: nothing can be judged
         return {}
 
 

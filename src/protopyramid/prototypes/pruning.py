@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save
 from torch import Tensor
 
 from protopyramid.config.schema import Config
@@ -18,7 +19,7 @@ from protopyramid.data.manifest import Sample
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.inference.batches import evidence_batches
-from protopyramid.inference.ood import validation_limits, write_limits
+from protopyramid.inference.ood import digest_of, validation_limits, write_limits
 from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
 from protopyramid.model.build import build_model, initial_head_weights
 from protopyramid.model.network import PrototypeNetwork
@@ -65,10 +66,16 @@ def prune(
     if validation:
         store = ImageStore(validation, run.config.data)
         size = run.config.train.eval_batch_size
-        write_limits(folder, validation_limits(model, store, size))
+        digest = digest_of(_model_bytes(model), pruned_config(run, kept))
+        write_limits(folder, validation_limits(model, store, size), digest)
     # The model last: where it is, everything else is.
     folder.write_tensors(layout.MODEL, model.state_dict())
     return Pruned(load_run(out), tuple(gone), before, after)
+
+
+def _model_bytes(model: PrototypeNetwork) -> bytes:
+    """What model.safetensors will hold: the limits are written before it."""
+    return save({name: each.cpu().contiguous() for name, each in model.state_dict().items()}, {})
 
 
 def kept_prototypes(run: Run, removed: Sequence[int]) -> list[int]:

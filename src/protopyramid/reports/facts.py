@@ -16,15 +16,6 @@ PAPER = (
     'Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification '
     'of Mass Margins in Digital Mammography", CVPR Workshops 2024'
 )
-Results = Mapping[str, Any]
-
-
-def stored_results(run: Run) -> Results | None:
-    """The evaluation of the test split in the run folder, if there is one."""
-    if not (run.folder / layout.evaluation("test")).is_file():
-        return None
-    found: Results = run.folder.read_json(layout.evaluation("test"))
-    return found
 
 
 def run_facts(run: Run) -> Provenance:

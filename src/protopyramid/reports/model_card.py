@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protopyramid.data.manifest import SPLITS
+from protopyramid.evaluation.results import Evaluation, read_evaluation
 from protopyramid.model.tta import tta_text
 from protopyramid.reports.facts import pruning_history
 from protopyramid.reports.report import (
     CARD,
     PAPER,
-    Results,
     figure_text,
     margins,
     run_facts,
-    stored_results,
     summary,
 )
 from protopyramid.runs.provenance import RANDOM, Provenance
 from protopyramid.runs.run import Run
+from protopyramid.utils.tables import markdown_table
 
 USE = """\
 **Research only. Not a medical device.** It has not been validated for clinical use and must not be used to
@@ -44,9 +44,9 @@ BLACK_BOX = """\
 It is a black box: heat maps (Grad-CAM) show where its score reacts, not why."""
 
 
-def write_model_card(run: Run, evaluation: Results | None = None) -> Path:
+def write_model_card(run: Run, evaluation: Evaluation | None = None) -> Path:
     """Write MODEL_CARD.md into the run folder and return its path."""
-    results = evaluation if evaluation is not None else stored_results(run)
+    results = evaluation if evaluation is not None else read_evaluation(run.folder)
     facts = run_facts(run)
     parts = [
         f"# {run.name}",
@@ -73,22 +73,6 @@ def _bullets(texts: Sequence[str]) -> str:
     return "\n".join("- " + text.replace("\n", "\n  ") for text in texts)
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; bars inside cells are escaped.
-
-    >>> print(markdown_table(["a", "b"], [["x|y", "1"]]))
-    | a | b |
-    |---|---|
-    | x\\|y | 1 |
-    """
-    lines = [header, ["---"] * len(header), *rows]
-    text = []
-    for number, line in enumerate(lines):
-        cells = [" ".join(cell.split()).replace("|", "\\|") for cell in line]
-        text.append("|" + "|".join(cells) + "|" if number == 1 else "| " + " | ".join(cells) + " |")
-    return "\n".join(text)
-
-
 def _data(run: Run, facts: Provenance) -> str:
     counts = facts.counts
     if not counts:
@@ -102,38 +86,34 @@ def _data(run: Run, facts: Provenance) -> str:
     return source + "\n\n" + markdown_table(["class", *splits], rows)
 
 
-def _figures(run: Run, results: Results | None) -> str:
+def _figures(run: Run, results: Evaluation | None) -> str:
     if results is None:
         return f"Not evaluated yet: `protopyramid evaluate {run.name}`."
     rows = _auroc_rows(run, results)
-    rows.append(["accuracy", figure_text(results["accuracy"], results.get("accuracy_ci95"))])
-    for scale in ("fine", "lesion"):
-        found = (results.get("activation_precision") or {}).get(scale) or {}
-        if found.get("mean") is not None:
-            text = figure_text(found["mean"], found.get("ci95"))
-            chance = figure_text(found.get("chance"))
-            rows.append([f"activation precision, {scale}", f"{text}; chance {chance}"])
-    leaked = "**Leaked: measured on images of training.**\n\n" if results.get("leaked") else ""
-    n = results.get("n")
-    head = f"On the {results.get('split', 'test')} split" + (f" ({n} images)" if n else "")
+    rows.append(["accuracy", figure_text(results.accuracy, results.accuracy_ci95)])
+    precision = results.activation_precision
+    for scale, found in (("fine", precision.fine), ("lesion", precision.lesion)):
+        if found.mean is not None:
+            text = f"{figure_text(found.mean, found.ci95)}; chance {figure_text(found.chance)}"
+            rows.append([f"activation precision, {scale}", text])
+    leaked = "**Leaked: measured on images of training.**\n\n" if results.leaked else ""
+    head = f"On the {results.split} split ({results.n} images)"
     table = markdown_table(["figure", "value"], rows)
     return f"{leaked}{head}, 95 % intervals in brackets:\n\n{table}{_auroc_note(run)}"
 
 
-def _auroc_rows(run: Run, results: Results) -> list[list[str]]:
+def _auroc_rows(run: Run, results: Evaluation) -> list[list[str]]:
     """The AUROC of each class, their mean without the negative class, and that with it."""
-    auroc, negative = results["auroc"], run.config.data.negative_class
-    intervals = auroc.get("ci95_per_class") or {}
+    auroc, negative = results.auroc, run.config.data.negative_class
     rows = [
-        [f"AUROC, {name}", figure_text(value, intervals.get(name))]
-        for name, value in auroc["per_class"].items()
+        [f"AUROC, {name}", figure_text(value, auroc.ci95_per_class.get(name))]
+        for name, value in auroc.per_class.items()
     ]
     without = f"AUROC, mean without {negative}" if negative else "AUROC, mean"
-    rows.append([without, figure_text(auroc["mean"], auroc.get("ci95"))])
-    together = auroc.get("with_negative")
-    if negative and together:
-        text = figure_text(together["mean"], together.get("ci95"))
-        rows.append([f"AUROC, mean with {negative}", text])
+    rows.append([without, figure_text(auroc.mean, auroc.ci95)])
+    if negative:
+        together = auroc.with_negative
+        rows.append([f"AUROC, mean with {negative}", figure_text(together.mean, together.ci95)])
     return rows
 
 

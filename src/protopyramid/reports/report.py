@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from protopyramid import __version__
 from protopyramid.data.images import prepare_sample
 from protopyramid.data.manifest import SPLITS, Sample
-from protopyramid.explain.explanation import explain_prepared
-from protopyramid.explain.ranking import RankedImage, best_and_worst, rank
+from protopyramid.evaluation.results import Evaluation, read_evaluation
+from protopyramid.explanations.explanation import explain_prepared
+from protopyramid.explanations.ranking import RankedImage, best_and_worst, rank
 from protopyramid.figures.curves import curves_figure
 from protopyramid.figures.drawing import COLOUR_MAP
 from protopyramid.figures.prototype_figures import gallery_figure
-from protopyramid.figures.text import figure_text, listed, percent
+from protopyramid.figures.text import counted, figure_text, listed, percent
+from protopyramid.metrics.auroc import Auroc
+from protopyramid.metrics.localisation import PairMean, PairMeanWithChance
 from protopyramid.reports import html as page
-from protopyramid.reports.facts import (
-    PAPER,
-    Results,
-    margins,
-    nested,
-    run_facts,
-    stored_results,
-    summary,
-)
+from protopyramid.reports.facts import PAPER, margins, run_facts, summary
 from protopyramid.reports.gallery import gallery_items
 from protopyramid.reports.html import Cell, Html
 from protopyramid.reports.training_curves import training_plots
@@ -37,11 +31,9 @@ __all__ = [
     "CARD",
     "PAPER",
     "REPORT",
-    "Results",
     "figure_text",
     "margins",
     "run_facts",
-    "stored_results",
     "summary",
     "training_plots",
     "write_report",
@@ -50,21 +42,20 @@ __all__ = [
 CASES = 2  # best and worst explained images shown, each
 ROWS = 3  # prototypes shown of each
 REPORT, CARD = layout.REPORT, layout.CARD
-SCALES = {"fine": "margin annotation", "lesion": "lesion box"}
 
 
 def write_report(
     run: Run,
-    evaluation: Results | None = None,
+    evaluation: Evaluation | None = None,
     samples: Sequence[Sample] | None = None,
     colour_map: str = COLOUR_MAP,
 ) -> Path:
     """Write report.html into the run folder and return its path.
 
-    `evaluation` is the content of evaluation/SPLIT.json (by default that of test, if there is one);
-    `samples`, the images of that split, give the best and worst explained cases.
+    `evaluation` is by default the stored one of the test split, if there is one; `samples`, the images of
+    that split, give the best and worst explained cases.
     """
-    results = evaluation if evaluation is not None else stored_results(run)
+    results = evaluation if evaluation is not None else read_evaluation(run.folder)
     facts = run_facts(run)
     sections = [
         _opening(run, results, facts),
@@ -73,6 +64,7 @@ def write_report(
         _where_it_looks(run, results),
         _cases(run, samples, colour_map),
         _prototypes(run, colour_map),
+        _health(results),
         _training(run),
         _closing(),
     ]
@@ -81,7 +73,7 @@ def write_report(
 
 
 # -- what it is ----------------------------------------------------------------------------------
-def _opening(run: Run, results: Results | None, facts: Provenance) -> str:
+def _opening(run: Run, results: Evaluation | None, facts: Provenance) -> str:
     size = run.config.data.image_size
     subtitle = f"Report of a trained model: {run.config.system}, images of {size} × {size} pixels"
     return (
@@ -94,18 +86,18 @@ def _opening(run: Run, results: Results | None, facts: Provenance) -> str:
     )
 
 
-def _headline(run: Run, results: Results | None, facts: Provenance) -> list[tuple[str, str]]:
+def _headline(run: Run, results: Evaluation | None, facts: Provenance) -> list[tuple[str, str]]:
     """The few figures that come first, each with its meaning."""
     items = []
     if results is not None:
-        split, negative = results.get("split", "test"), run.config.data.negative_class
+        split, negative = results.split, run.config.data.negative_class
         without = f", {negative} images left out" if negative else ""
         words = f"mean AUROC on {split}{without} (0.5 = chance)"
-        items.append((figure_text(results["auroc"]["mean"]), words))
+        items.append((figure_text(results.auroc.mean), words))
         if negative:
-            value = nested(results, "auroc", "with_negative", "mean")
+            value = results.auroc.with_negative.mean
             items.append((figure_text(value), f"mean AUROC with {negative} images included"))
-        items.append((figure_text(results["accuracy"]), f"accuracy on {split}, all classes"))
+        items.append((figure_text(results.accuracy), f"accuracy on {split}, all classes"))
     if run.prototypes:
         items.append((str(len(run.prototypes)), "prototypes, each a part of a training image"))
     training = sum(facts.counts.get("train", {}).values())
@@ -133,71 +125,68 @@ def _data(run: Run, facts: Provenance) -> str:
 
 
 # -- how good it is ------------------------------------------------------------------------------
-def _results(run: Run, results: Results | None) -> str:
+def _results(run: Run, results: Evaluation | None) -> str:
     if results is None:
         command = f"protopyramid evaluate {page.html_of(str(run.name))}"
         hint = Html(f"Not evaluated yet. Run <code>{command}</code>.")
         return page.section("Results", page.paragraph(hint, "note"))
-    accuracy = figure_text(results["accuracy"], results.get("accuracy_ci95"))
-    ece = figure_text(nested(results, "calibration", "ece"))
+    accuracy = figure_text(results.accuracy, results.accuracy_ci95)
+    ece = figure_text(results.calibration.ece)
     below = (
         f"Accuracy {accuracy}. Shade: share of the true class. "
         f"Expected calibration error {ece} (0 = probabilities can be taken at face value)."
     )
     return page.section(
-        f"Results on {results.get('split', 'test')}",
+        f"Results on {results.split}",
         _warnings(results),
         page.paragraph(_auroc_words(run, results)),
         _results_table(run, results),
         "<h3>Confusion matrix</h3>",
-        page.matrix(run.config.data.classes, results["confusion_matrix"]),
+        page.matrix(run.config.data.classes, results.confusion_matrix),
         page.paragraph(below, "muted"),
     )
 
 
-def _results_table(run: Run, results: Results) -> str:
+def _results_table(run: Run, results: Evaluation) -> str:
     """AUROC of every class, without the negative class and with it, sensitivity and specificity."""
-    auroc, negative = results["auroc"], run.config.data.negative_class
-    kinds = {"AUROC": auroc}
+    auroc, negative = results.auroc, run.config.data.negative_class
+    kinds: dict[str, Auroc] = {"AUROC": auroc}
     if negative:
         kinds = {
             f"AUROC, {negative} left out": auroc,
-            f"AUROC, {negative} included": auroc.get("with_negative") or {},
+            f"AUROC, {negative} included": auroc.with_negative,
         }
     rows: list[list[Cell]] = [
         [
             name,
-            str(nested(results, "per_class_n", name) or 0),
-            *(_class_auroc(figures, name) for figures in kinds.values()),
-            figure_text(nested(results, "sensitivity", name)),
-            figure_text(nested(results, "specificity", name)),
+            str(results.per_class_n.get(name, 0)),
+            *(
+                figure_text(each.per_class.get(name), each.ci95_per_class.get(name))
+                for each in kinds.values()
+            ),
+            figure_text(results.sensitivity.get(name)),
+            figure_text(results.specificity.get(name)),
         ]
         for name in run.config.data.classes
     ]
-    means = (figure_text(figures.get("mean"), figures.get("ci95")) for figures in kinds.values())
-    rows.append(["mean / all", str(results.get("n", "")), *means, "", ""])
+    means = (figure_text(each.mean, each.ci95) for each in kinds.values())
+    rows.append(["mean / all", str(results.n), *means, "", ""])
     header = ["class", "images", *kinds, "sensitivity", "specificity"]
     return page.table(header, rows, True)
 
 
-def _class_auroc(figures: Mapping[str, Any], name: str) -> str:
-    value, interval = (nested(figures, key, name) for key in ("per_class", "ci95_per_class"))
-    return figure_text(value, interval)
-
-
-def _warnings(results: Results) -> str:
-    texts = list(results.get("warnings") or [])
-    if results.get("leaked"):
+def _warnings(results: Evaluation) -> str:
+    texts = list(results.warnings)
+    if results.leaked:
         texts.insert(
             0, "LEAKED: the model was trained on some of these images; do not use these figures."
         )
     return "".join(page.paragraph(text, "note warn") for text in texts)
 
 
-def _auroc_words(run: Run, results: Results) -> str:
+def _auroc_words(run: Run, results: Evaluation) -> str:
     negative = run.config.data.negative_class
-    unit = nested(results, "bootstrap", "unit")
-    method = f" (bootstrap over {unit}s)" if unit else ""
+    method = f" (bootstrap over {results.bootstrap.unit}s)"
     words = (
         "AUROC is the chance that an image of the class gets a higher probability for it than an image of "
         f"another class: 0.5 is guessing, 1 is perfect. In brackets: 95% intervals{method}."
@@ -212,15 +201,12 @@ def _auroc_words(run: Run, results: Results) -> str:
 
 
 # -- where it looks ------------------------------------------------------------------------------
-def _where_it_looks(run: Run, results: Results | None) -> str:
-    precision = nested(results, "activation_precision")
-    if not run.prototypes or not precision:
+def _where_it_looks(run: Run, results: Evaluation | None) -> str:
+    if not run.prototypes or results is None:
         return ""
-    rows: list[list[Cell]] = []
-    for scale, annotation in SCALES.items():
-        figures = precision.get(scale) or {}
-        if figures.get("mean") is not None:
-            rows += _precision_rows(run, results, figures, annotation)
+    precision, area = results.activation_precision, results.activation_area
+    rows = _precision_rows(run, precision.fine, area, "margin annotation")
+    rows += _precision_rows(run, precision.lesion, area, "lesion box")
     if not rows:
         text = "This split has no annotations, so it is unknown whether the prototypes look at the lesion."
         return page.section("Where it looks", page.paragraph(text, "note"))
@@ -234,16 +220,15 @@ def _where_it_looks(run: Run, results: Results | None) -> str:
 
 
 def _precision_rows(
-    run: Run, results: Results | None, figures: Mapping[str, Any], annotation: str
+    run: Run, precision: PairMeanWithChance, area: PairMean, annotation: str
 ) -> list[list[Cell]]:
-    """One row per level that has a figure, and one for all levels."""
-    chance = figures.get("chance")
-    area = nested(results, "activation_area")
+    """One row per level whose precision is known, and one for all levels."""
+    chance = precision.chance
     found: list[tuple[str, float | None, float | None]] = [
-        (f"level {level}", nested(figures, "per_level", level), nested(area, "per_level", level))
+        (f"level {level}", precision.per_level.get(level), area.per_level.get(level))
         for level in map(str, sorted({record.level for record in run.prototypes}))
     ]
-    found.append(("all levels", figures["mean"], nested(area, "mean")))
+    found.append(("all levels", precision.mean, area.mean))
     return [
         [
             f"{where}, {annotation}",
@@ -347,6 +332,17 @@ def _prototypes(run: Run, colour_map: str) -> str:
         "a spicule, level 5 a large part of the lesion."
     )
     return page.section("Prototypes", page.paragraph(words), *pictures)
+
+
+def _health(results: Evaluation | None) -> str:
+    """What is wrong with the prototypes; nothing where nothing is."""
+    health = None if results is None else results.health
+    if health is None or not health.findings:
+        return ""
+    found = counted(len(health.findings), "finding")
+    words = f"{found} on {health.prototypes} prototypes. Look at these first:"
+    items = "".join(f"<li>{page.html_of(finding)}</li>" for finding in health.findings)
+    return page.section("Health of the prototypes", page.paragraph(words), f"<ul>{items}</ul>")
 
 
 def _training(run: Run) -> str:

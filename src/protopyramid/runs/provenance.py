@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from protopyramid.data.framing import Framing
 from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
@@ -36,7 +37,8 @@ class Provenance(BaseModel):
 
     `counts` are images by split and class; `splits` the images that training used, by split, with a digest
     of each; `manifest_path` leads from the run folder to the manifest; `backbone` names the weights that
-    training started from: `random`, a weights file, or `run NAME`. Empty where an older version wrote
+    training started from: `random`, a weights file, or `run NAME`; `framing` tells how large the training
+    images are as the model sees them. Empty where an older version wrote
     nothing. Keys that this version does not know are kept.
     """
 
@@ -49,6 +51,7 @@ class Provenance(BaseModel):
     splits: dict[str, Digests] = {}
     backbone: str = ""
     software: Software | None = None
+    framing: Framing | None = None
 
     @property
     def version(self) -> str:

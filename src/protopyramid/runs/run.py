@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from protopyramid.config import load_config
 from protopyramid.config.schema import Config
+from protopyramid.data.geometry import Box
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
@@ -17,7 +18,7 @@ from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
 
 if TYPE_CHECKING:
-    from protopyramid.explain.explanation import Explanation
+    from protopyramid.explanations.explanation import Explanation
     from protopyramid.model.network import PrototypeNetwork
     from protopyramid.prototypes.cases import CaseBook
 
@@ -30,6 +31,8 @@ class Run:
     config: Config
     model: PrototypeNetwork
     prototypes: list[PrototypeRecord] = field(default_factory=list)
+    # What was read or computed of this run already, by file or name.
+    cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -41,17 +44,23 @@ class Run:
         """The data, starting weights and software that the run was made with (data.json)."""
         return read_provenance(self.folder)
 
-    def predict(self, images: Sequence[str | Path]) -> list[dict[str, Any]]:
-        """Class probabilities and strongest prototypes of image files, one record per image."""
-        from protopyramid.inference.prediction import predict_files
+    def predict(
+        self, images: Sequence[str | Path], regions: Sequence[Box | None] | None = None
+    ) -> list[dict[str, Any]]:
+        """Class probabilities and strongest prototypes of image files, one record per image.
 
-        return predict_files(self, images)
+        regions: for each image what the model is to see, x0, y0, x1, y1 in pixels of the file, made square
+        around its centre; None for all of the image. For several lesions, name the image several times.
+        """
+        from protopyramid.inference.requests import predict_regions
 
-    def explain(self, image: str | Path) -> Explanation:
-        """The case-based explanation of one image file."""
-        from protopyramid.explain.explanation import explain_file
+        return predict_regions(self, images, regions)
 
-        return explain_file(self, image)
+    def explain(self, image: str | Path, region: Box | None = None) -> Explanation:
+        """The case-based explanation of one image file, or of a region of it as in `predict`."""
+        from protopyramid.explanations.explanation import explain_file
+
+        return explain_file(self, image, region=region)
 
     @cached_property
     def cases(self) -> CaseBook:
@@ -67,10 +76,7 @@ def load_run(path: str | Path) -> Run:
     Args:
         path: The run folder.
 
-    Example:
-        >>> import protopyramid as pp                               # doctest: +SKIP
-        >>> run = pp.load_run("runs/demo")                          # doctest: +SKIP
-        >>> run.explain("lesion.png").save("why.png")               # doctest: +SKIP
+    Example: ``pp.load_run("runs/demo").explain("lesion.png").save("why.png")``
     """
     from protopyramid.model.build import build_model
 

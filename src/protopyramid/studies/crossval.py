@@ -1,25 +1,22 @@
 """Cross-validation: every patient is predicted by a model that never saw any image of theirs.
 
-The rows of a manifest that are not test rows are dealt into folds, whole patients at a time and every
-class evenly, anew for each seed. Each fold and seed is a run in `OUT/seed-S/fold-F`: it learns from the
-other folds, chooses its model on a part of them that it holds out, and predicts its fold. Runs that are
-finished are not trained again and one that was stopped goes on, so the same call resumes.
+The rows of a manifest that are not test rows are dealt into folds, whole patients at a time and classes
+evenly, again for each seed (a study does the same with `dealing = 2`). Each fold and seed is a run in
+`OUT/seed-S/fold-F`: it learns from the other folds, is selected on a part of them that it holds out, and
+predicts its fold. Finished runs are not trained again and a stopped one continues, so the same call resumes.
 
-    OUT/crossval.json        mean and spread of the macro AUROC, and the figures of every run
-    OUT/predictions.csv      the out-of-fold predictions, one row an image and seed
+    OUT/crossval.json        mean and spread of the macro AUROC, and the metrics of every run
+    OUT/predictions.csv      the out-of-fold predictions, one row per image and seed
     OUT/seed-S/fold-F/       a run, with its manifest.csv; the fold is its test split
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,18 +34,26 @@ from protopyramid.data.manifest import (
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 from protopyramid.inference.batches import evidence_batches
+from protopyramid.metrics.softmax import softmax
 from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import read_provenance
 from protopyramid.runs.run import load_run
+from protopyramid.studies.results import (
+    CrossValidation,
+    FoldMetrics,
+    MeanAndSpread,
+    SeedMetrics,
+)
 from protopyramid.training.data_check import labelled_manifest
+from protopyramid.utils.tables import Cell, csv_text
 
 Array = NDArray[np.float64]
 MANIFEST, PREDICTIONS, SUMMARY = "manifest.csv", "predictions.csv", "crossval.json"
 
 
 @dataclass(frozen=True)
-class FoldResult:
+class FoldPredictions:
     """The out-of-fold predictions of one run: samples of the fold and their logits (N, C)."""
 
     seed: int
@@ -67,10 +72,10 @@ def cross_validate(
     backbone_from: str | Path | None = None,
     accelerator: str = "auto",
     say: Callable[[str], None] = lambda line: None,
-) -> dict[str, Any]:
-    """Train and predict every fold of every seed; returns what crossval.json holds.
+) -> CrossValidation:
+    """Train and predict every fold of every seed; returns the content of crossval.json.
 
-    `say` is told of each run that is done. Raises `Stopped` after a signal; the same call goes on.
+    `say` gets a line for each finished run. Raises `Stopped` after a signal; the same call continues.
     """
     _check(seeds)
     folder = RunFolder(out)
@@ -93,96 +98,91 @@ def cross_validate(
                     accelerator=accelerator,
                     resume=True,
                 )
-                result = FoldResult(seed, fold, *_predict(run, dealt.samples))
+                result = FoldPredictions(seed, fold, *_predict(run, dealt.samples))
                 results.append(result)
-                say(f"seed {seed}, fold {fold}: {_line(_score(result.logits, [result], config))}")
+                say(f"seed {seed}, fold {fold}: {_line(_metrics([result], config))}")
         summary = summarise(config, folds, seeds, results)
         folder.write_text(PREDICTIONS, predictions_csv(config, results))
-        folder.write_json(SUMMARY, summary)
+        folder.write_json(SUMMARY, summary.to_json())
     return summary
 
 
 def summarise(
-    config: Config, folds: int, seeds: Sequence[int], results: Sequence[FoldResult]
-) -> dict[str, Any]:
-    """The figures of all runs, of each seed over its folds together, and their mean and spread."""
+    config: Config, folds: int, seeds: Sequence[int], results: Sequence[FoldPredictions]
+) -> CrossValidation:
+    """The metrics of all runs, of each seed over its folds together, and their mean and spread."""
     runs = [
-        {
-            "seed": result.seed,
-            "fold": result.fold,
-            "images": len(result.samples),
-            **asdict(_score(result.logits, [result], config)),
-        }
-        for result in results
+        FoldMetrics(each.seed, each.fold, len(each.samples), **asdict(_metrics([each], config)))
+        for each in results
     ]
     pooled = []
     for seed in seeds:
         own = [result for result in results if result.seed == seed]
-        found = _score(np.concatenate([result.logits for result in own]), own, config)
-        pooled.append({"seed": seed, **asdict(found)})
-    return {
-        "system": config.system,
-        "classes": config.data.classes,
-        "folds": folds,
-        "seeds": list(seeds),
-        "auroc": _mean_and_spread([run["auroc"] for run in runs]),
-        "accuracy": _mean_and_spread([run["accuracy"] for run in runs]),
-        "pooled_auroc": _mean_and_spread([seed["auroc"] for seed in pooled]),
-        "per_seed": pooled,
-        "runs": runs,
-    }
+        pooled.append(SeedMetrics(seed, **asdict(_metrics(own, config))))
+    return CrossValidation(
+        system=config.system,
+        classes=tuple(config.data.classes),
+        folds=folds,
+        seeds=tuple(seeds),
+        auroc=MeanAndSpread.of([run.auroc for run in runs]),
+        accuracy=MeanAndSpread.of([run.accuracy for run in runs]),
+        pooled_auroc=MeanAndSpread.of([seed.auroc for seed in pooled]),
+        per_seed=tuple(pooled),
+        runs=tuple(runs),
+    )
 
 
-def summary_lines(summary: dict[str, Any]) -> list[str]:
-    """What the user reads of a cross-validation."""
-    runs = len(summary["runs"])
-    lines = []
-    for key, what in (
-        ("auroc", f"macro AUROC over {runs} runs"),
-        ("accuracy", f"accuracy over {runs} runs"),
-        ("pooled_auroc", f"macro AUROC of all folds together, over {len(summary['seeds'])} seeds"),
+def summary_lines(summary: CrossValidation) -> list[str]:
+    """The result of a cross-validation in words."""
+    runs, lines = len(summary.runs), []
+    for found, what in (
+        (summary.auroc, f"macro AUROC over {runs} runs"),
+        (summary.accuracy, f"accuracy over {runs} runs"),
+        (summary.pooled_auroc, f"macro AUROC of pooled folds, over {len(summary.seeds)} seeds"),
     ):
-        figure = summary[key]
-        if figure["mean"] is None:
+        if found.mean is None:
             lines.append(f"{what}: undefined")
             continue
-        spread = "" if figure["spread"] is None else f" ± {figure['spread']:.3f}"
-        lines.append(f"{what}: {figure['mean']:.3f}{spread}")
+        spread = "" if found.spread is None else f" ± {found.spread:.3f}"
+        lines.append(f"{what}: {found.mean:.3f}{spread}")
     return lines
 
 
-def predictions_csv(config: Config, results: Sequence[FoldResult]) -> str:
-    """One row an image and seed: what it is, and the probability of each class."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    classes = config.data.classes
-    writer.writerow(["image", "label", "patient_id", "fold", "seed", *classes])
+def predictions_csv(config: Config, results: Sequence[FoldPredictions]) -> str:
+    """One row per image and seed: what it is, and the probability of each class."""
+    rows: list[list[Cell]] = []
     for result in results:
-        for sample, row in zip(result.samples, _probabilities(result.logits), strict=True):
-            shown = [f"{value:.6f}" for value in row]
-            facts = [sample.name, sample.label, sample.patient_id, result.fold, result.seed]
-            writer.writerow([*facts, *shown])
-    return text.getvalue()
+        for sample, row in zip(result.samples, softmax(result.logits), strict=True):
+            facts: list[Cell] = [
+                sample.name,
+                sample.label,
+                sample.patient_id,
+                result.fold,
+                result.seed,
+            ]
+            rows.append([*facts, *(f"{value:.6f}" for value in row)])
+    header = ["image", "label", "patient_id", "fold", "seed", *config.data.classes]
+    return csv_text(header, rows)
 
 
 def _check(seeds: Sequence[int]) -> None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError(
-            "crossval: runs in one process; train the folds with torchrun one by one instead"
+            "crossval: runs in one process; start it without torchrun, or train fold by fold"
         )
     if not seeds or len(set(seeds)) != len(seeds):
         raise UserError(f"--seeds: expected different numbers, as in 0,1,2, got {list(seeds)}")
 
 
 def _warn_of_leak(manifest: Manifest, source: RunFolder) -> None:
-    """A backbone that has learned from an image must not be tested on it."""
+    """Warn of a backbone that has learned from images that it will be tested on."""
     known = read_provenance(source).digests
     samples = [sample for sample in manifest.samples if sample.split != "test"]
     seen = [s.name for s in samples if file_hash(s.image) in known]
     if seen:
         warnings.warn(
             f"{source.path}: its backbone was trained on {len(seen)} of the {len(samples)} images of "
-            f"{manifest.path} ({seen[0]} …); the figures will be too good",
+            f"{manifest.path} ({seen[0]} …); the metrics will be optimistic",
             stacklevel=3,
         )
 
@@ -194,13 +194,13 @@ def _with_seed(config: Config, seed: int) -> Config:
 
 
 def _write_manifest(run: Path, fold: Manifest, config: Config) -> Path:
-    """The manifest of a run, in its folder, with the part that is held out for the choice of the model."""
+    """Write the manifest of a run in its folder, with the validation part that it is selected on."""
     fold = with_validation(fold, config.data.validation_fraction, config.train.seed)
     text = manifest_text(fold, run)
     path = run / MANIFEST
     if path.is_file() and path.read_text(encoding="utf-8") != text:
         raise UserError(
-            f"{path}: is of other data, folds or seeds; give another folder to --out for these"
+            f"{path}: was created from a different dataset, folds or seeds; give another --out for these"
         )
     return RunFolder(run).write_text(MANIFEST, text)
 
@@ -212,31 +212,18 @@ def _predict(run: Path, rows: Sequence[Sample]) -> tuple[tuple[Sample, ...], Arr
     store = ImageStore(samples, loaded.config.data)
     size = loaded.config.train.eval_batch_size
     parts = [
-        seen.evidence.logits.double().cpu().numpy()
-        for seen in evidence_batches(loaded.model, store, batch_size=size)
+        batch.evidence.logits.double().cpu().numpy()
+        for batch in evidence_batches(loaded.model, store, batch_size=size)
     ]
     return samples, np.concatenate(parts)
 
 
-def _score(logits: Array, results: Sequence[FoldResult], config: Config) -> ValidationMetrics:
+def _metrics(results: Sequence[FoldPredictions], config: Config) -> ValidationMetrics:
+    """The metrics of the predictions of some folds together."""
     classes = config.data.classes
     labels = np.array([classes.index(s.label) for result in results for s in result.samples])
+    logits = np.concatenate([result.logits for result in results])
     return validation_metrics(logits, labels, classes, config.data.negative_class)
-
-
-def _probabilities(logits: Array) -> Array:
-    powers = np.exp(logits - logits.max(1, keepdims=True))
-    shares: Array = powers / powers.sum(1, keepdims=True)
-    return shares
-
-
-def _mean_and_spread(values: Sequence[float | None]) -> dict[str, float | None]:
-    """Mean and standard deviation (n - 1) of the values that are defined."""
-    known = [value for value in values if value is not None]
-    return {
-        "mean": float(np.mean(known)) if known else None,
-        "spread": float(np.std(known, ddof=1)) if len(known) > 1 else None,
-    }
 
 
 def _line(found: ValidationMetrics) -> str:

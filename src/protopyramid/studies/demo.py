@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from protopyramid import api
 from protopyramid.config import load_config
 from protopyramid.data import phantoms
 from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
+from protopyramid.evaluation.results import Evaluation
 from protopyramid.evaluation.split import evaluated_split
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run
 from protopyramid.utils.files import write_text
-from protopyramid.utils.progress_bar import Bars, no_bar
+from protopyramid.utils.progress import Bars, no_bar
 
 WORKERS = 2
 FIRST, SECOND, PHANTOMS, EXPLANATIONS = "iaia-bl", "run", "phantoms", "explanations"
@@ -26,7 +26,7 @@ class Demo:
     """What a demo leaves behind: its finished run, the evaluation, and where explanations are."""
 
     run: Run
-    evaluation: dict[str, Any]
+    evaluation: Evaluation
     explanations: Path
 
     @property

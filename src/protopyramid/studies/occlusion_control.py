@@ -1,8 +1,8 @@
-"""The positive control: the annotated part of every image replaced by its surroundings.
+"""The occlusion control: the annotated part of every image filled in from its surroundings.
 
-A model that looks at the margin is lost without it. On phantoms nothing outside the annotated band tells
-the margins apart, so its AUROC must fall to chance; what is left above shows a leak of the data or the
-model. Where there is a box and no mask, the whole box is replaced; its size and what surrounds it stay.
+A model that looks at the margin fails without it. On phantoms nothing outside the annotated band tells
+the margins apart, so AUROC must fall to chance; anything above it points to a leak in the data or the
+model. Where there is a box and no mask, the whole box is filled; its size and surroundings remain.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from protopyramid.data.io.encoding import png_bytes
 from protopyramid.data.manifest import Sample, manifest_text, read_manifest
 from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import class_numbers, run_pass
-from protopyramid.evaluation.split import evaluated_split, patients
-from protopyramid.metrics import classification as metrics
+from protopyramid.evaluation.split import evaluated_split
+from protopyramid.metrics.auroc import class_aurocs, mean_of_known
+from protopyramid.metrics.softmax import softmax
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run
 
-SMOOTHINGS = 400  # of the membrane; on a band of a few pixels it has long settled by then
+SMOOTHINGS = 400  # of the membrane; on a band of a few pixels it has long converged by then
 
 
-def replaced(images: Tensor, masks: Tensor) -> Tensor:
+def occluded(images: Tensor, masks: Tensor) -> Tensor:
     """Images (B, H, W) whose masked pixels (B, H, W) bool are a smooth membrane over the others.
 
-    The membrane (Laplace's equation with the unmasked pixels as its frame) is made of the surroundings
+    The membrane (Laplace's equation with the unmasked pixels as boundary) depends on the surroundings
     alone: two images that are equal outside the mask become equal.
     """
     known = (~masks).to(images.dtype)[:, None]
@@ -48,7 +49,7 @@ def replaced(images: Tensor, masks: Tensor) -> Tensor:
 
 
 def _from_coarse(values: Tensor, known: Tensor) -> Tensor:
-    """A first guess for unknown pixels: means of the known ones, from ever larger squares."""
+    """A first guess for unknown pixels: means of the known ones over ever larger squares."""
     height, width = values.shape[-2:]
     if min(height, width) == 1:
         return values / known.clamp(min=1e-12)
@@ -57,8 +58,8 @@ def _from_coarse(values: Tensor, known: Tensor) -> Tensor:
     return torch.where(known > 0, values / known.clamp(min=1e-12), coarse)
 
 
-def write_control(manifest: Path, folder: Path, split: str = "test") -> Path:
-    """The annotated images of a split with their annotation replaced, and their manifest."""
+def write_occluded(manifest: Path, folder: Path, split: str = "test") -> Path:
+    """Write the annotated images of a split with the annotated part occluded; returns their manifest."""
     target = folder / "manifest.csv"
     if target.is_file():
         return target
@@ -66,7 +67,8 @@ def write_control(manifest: Path, folder: Path, split: str = "test") -> Path:
     rows = [sample for sample in table.split(split) if sample.mask or sample.box]
     if not rows:
         raise UserError(
-            f"{manifest}: no image of split {split} has a mask or a box; set no control"
+            f"{manifest}: no image of split {split} has a mask or a box; "
+            "set occlusion_control = false"
         )
     out = RunFolder(folder)
     written = []
@@ -81,11 +83,11 @@ def write_control(manifest: Path, folder: Path, split: str = "test") -> Path:
 def _picture(sample: Sample) -> bytes:
     grey = to_grey(read_image(sample.image))
     mask = torch.from_numpy(_annotated(sample, (grey.shape[0], grey.shape[1])))
-    return grey_png(replaced(torch.from_numpy(grey)[None], mask[None])[0].numpy())
+    return grey_png(occluded(torch.from_numpy(grey)[None], mask[None])[0].numpy())
 
 
 def grey_png(image: NDArray[np.float32]) -> bytes:
-    """A grey image (H, W) from 0 to 1 as PNG of 16 bits."""
+    """A grey image (H, W) from 0 to 1 as a 16-bit PNG."""
     return png_bytes(to_16_bits(image))
 
 
@@ -100,15 +102,10 @@ def _annotated(sample: Sample, size: tuple[int, int]) -> NDArray[np.bool_]:
     return mask
 
 
-def control_auroc(run: Run, manifest: Path, split: str = "test") -> float | None:
-    """Macro AUROC over the margins of a run on the images of write_control."""
+def occluded_auroc(run: Run, manifest: Path, split: str = "test") -> float | None:
+    """Macro AUROC over the margins of a run on the images of `write_occluded`."""
     chosen = evaluated_split(run, manifest, split)
     labels: NDArray[np.int64] = class_numbers(run, chosen)
-    probabilities = metrics.softmax(run_pass(run, chosen, labels).logits.numpy())
-    weights = metrics.resample_weights(patients(chosen.samples), 1, 0)
+    probabilities = softmax(run_pass(run, chosen, labels).logits.numpy())
     data = run.config.data
-    figures = metrics.auroc_figures(
-        probabilities, labels, data.classes, data.negative_class, weights
-    )
-    mean: float | None = figures["mean"]
-    return mean
+    return mean_of_known(class_aurocs(probabilities, labels, data.classes, data.negative_class))

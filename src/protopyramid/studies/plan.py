@@ -11,17 +11,24 @@ on = "small"                      # named settings put on top (config/overlays)
 backbone_from = "first"           # start from the backbone of another variant
 set = { "loss.contrast" = 0.0 }   # and single settings put on top of those
 
-With `like = "other.toml"`, a study beside it, a file says only what differs: other keys, and by their
-names the variants that it takes of that study.
+With `like = "other.toml"`, a study in the same folder, a file states only what differs: other keys, and the
+variants that it takes from that study, by name.
 
-A variant with `run_of = "fpn-iaia-bl"` is not trained: it is the run of that variant with other settings of
-those that training does not see.
+A variant with `run_of = "fpn-iaia-bl"` is not trained: it reuses the runs of that variant with other values
+of settings that training does not see.
+
+Cross-validation: with `folds = K`, patients are dealt into K folds and each run tests one of them. There are
+two ways to deal. With `dealing = 1` all seeds share one partition and seed S tests fold S mod K, so seed and
+fold are tied; runs are in seed-S/VARIANT. It is the default, since studies of earlier versions were dealt so.
+With `dealing = 2` every seed deals its own partition, exactly as `protopyramid crossval` does, and tests
+every fold of it; runs are in seed-S/fold-F/VARIANT. New studies should use 2.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,38 +40,63 @@ from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
 
 OLD_OVERLAYS = {"demo-first": "demo-iaia-bl", "demo-second": "demo"}  # names of earlier versions
-AFTER_TRAINING = ("model.tta",)  # settings that change nothing in training
+OLD_KEYS = {"control": "occlusion_control", "moved": "shift_test"}  # of a variant; both are read
+AFTER_TRAINING = ("model.tta",)  # settings that training does not see
+PARTITION_SEED = 0  # of the one partition into folds that all seeds share with dealing 1
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
 
+@dataclass(frozen=True)
+class Replicate:
+    """One repetition of every variant: its seed and, with folds, the fold that it tests.
+
+    `partition` is the seed by which patients are dealt into folds.
+    """
+
+    seed: int
+    fold: int | None = None
+    partition: int = PARTITION_SEED
+    folder: str = ""
+    label: str = ""
+
+
 class Variant(BaseModel):
-    """One way to train, or to use what was trained, and so one run for each seed."""
+    """One way to train, or to use what was trained, and so one run for each replicate."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Name = Field(description="Folder of the runs and row of the tables.")
-    preset: str = Field("", description="A preset's name, or a TOML file relative to the study's.")
-    on: str = Field("", description="Overlay, or preset whose own settings, to put on top.")
-    set: dict[str, Any] = Field({}, description="Settings by dotted key that go on top of those.")
-    backbone_from: str = Field("", description="The variant whose backbone it starts from.")
+    name: Name = Field(description="Folder of its runs and its row in the tables.")
+    preset: str = Field("", description="Name of a preset, or a TOML file relative to the study's.")
+    on: str = Field("", description="Overlay, or preset whose own settings are put on top.")
+    set: dict[str, Any] = Field(
+        {}, description="Single settings by dotted key, put on top of those."
+    )
+    backbone_from: str = Field("", description="Variant whose backbone it starts from.")
     run_of: str = Field(
         "",
-        description="The variant whose trained runs it takes; `set` may then change model.tta alone.",
+        description="Variant whose trained runs it reuses; `set` may then only change model.tta.",
     )
-    without: list[str] = Field([], description="Labels whose rows are left out of the data.")
-    group: str = Field("", description="Heading of its part of the table.")
-    shown: bool = Field(True, description="Whether the tables have a row of it.")
-    control: bool = Field(
-        False, description="Also measure it on images whose annotated part was replaced."
+    without: list[str] = Field([], description="Labels whose rows are left out of its data.")
+    group: str = Field("", description="Heading above its rows in the tables.")
+    shown: bool = Field(True, description="Whether it has a row in the tables.")
+    occlusion_control: bool = Field(
+        False,
+        description="Also measure it on images whose annotated part is occluded (old: control).",
     )
-    moved: bool = Field(
-        False, description="Also measure whether its prototypes follow lesions that are moved."
+    shift_test: bool = Field(
+        False,
+        description="Also measure whether its prototypes follow shifted lesions (old: moved).",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _old_keys(cls, content: Any) -> Any:
+        return _with_current_names(content) if isinstance(content, Mapping) else content
 
     @property
     def after(self) -> str:
-        """The variant that must be done before this one; "" for none."""
+        """The variant that must be finished before this one; "" for none."""
         return self.run_of or self.backbone_from
 
     @model_validator(mode="after")
@@ -79,46 +111,53 @@ class Variant(BaseModel):
         trained += [key for key in self.set if current_key(key) not in AFTER_TRAINING]
         if trained:
             raise ValueError(
-                f'variant "{self.name}" takes the runs of "{self.run_of}", so {trained[0]} cannot be set'
+                f'variant "{self.name}" reuses the runs of "{self.run_of}", so {trained[0]} cannot be set'
             )
         return self
 
 
 class Study(BaseModel):
-    """Variants, the seeds they are trained with, and the data."""
+    """Variants, the seeds and folds they are trained with, and the data."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str = Field(description="Heading of the result.")
     data: Literal["phantoms", "manifest"] = Field(
-        "phantoms", description="Phantoms drawn anew for each seed, or the manifest of --data."
+        "phantoms", description="New phantoms for each seed, or the manifest of --data."
     )
     holdout: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0,
-        description="Share of patients held out as test rows where the manifest has none; all seeds alike.",
+        description="Share of patients held out as test rows if the manifest has none, for all seeds alike.",
     )
     folds: Annotated[int, Field(ge=0)] = Field(
         0,
-        description="Parts of the patients; a seed holds out the part of its number as test rows.",
+        description="Folds of patients for cross-validation; each run tests one fold. 0 = none.",
+    )
+    dealing: Literal[1, 2] = Field(
+        1,
+        description="1: one partition, seed S tests fold S mod K. 2: each seed deals its own partition, "
+        "as crossval does, and tests every fold.",
     )
     seeds: list[Annotated[int, Field(ge=0)]] = Field([0, 1, 2], min_length=1)
-    threads: Annotated[int, Field(ge=1)] = Field(1, description="CPU threads of each run.")
-    set: dict[str, Any] = Field({}, description="Settings by dotted key of every variant.")
+    threads: Annotated[int, Field(ge=1)] = Field(1, description="CPU threads per run.")
+    set: dict[str, Any] = Field({}, description="Settings of every variant, by dotted key.")
     share_cache: bool = Field(
-        False, description="The variants of a seed share the cached maps of what they freeze."
+        False, description="Variants of a replicate share the cached maps of frozen parts."
     )
     compare: bool = Field(
-        False, description="Also the paired test and saliency of the variants, for each seed."
+        False, description="Also compare the variants with each other, for each replicate."
     )
-    saliency: bool = Field(True, description="Whether the comparison has saliency methods.")
+    saliency: bool = Field(True, description="Whether the comparison includes saliency methods.")
     variants: list[Variant] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _data_makes_sense(self) -> Study:
         if self.folds and (self.holdout or self.data != "manifest"):
-            raise ValueError('folds are of a dataset without holdout: data = "manifest"')
+            raise ValueError('folds need a dataset without holdout: data = "manifest"')
         if self.folds == 1:
             raise ValueError("folds: there must be two or more")
+        if self.dealing == 2 and not self.folds:
+            raise ValueError("dealing: there are no folds to deal; set folds too")
         return self
 
     @model_validator(mode="after")
@@ -130,19 +169,35 @@ class Study(BaseModel):
             if variant.after and variant.after not in known:
                 raise ValueError(
                     f'variant "{variant.name}" starts from "{variant.after}", '
-                    "which is no variant before it"
+                    "which is not a variant before it"
                 )
             known.append(variant.name)
         return self
 
     @property
     def each(self) -> str:
-        """What its columns are of: a seed, or with folds the fold that a seed holds out."""
+        """What a replicate is called: a seed or a fold."""
         return "fold" if self.folds else "seed"
 
     @property
+    def replicates(self) -> list[Replicate]:
+        """Every repetition of the variants: seeds, or folds of seeds."""
+        if not self.folds:
+            return [Replicate(s, folder=f"seed-{s}", label=f"seed {s}") for s in self.seeds]
+        if self.dealing == 1:
+            return [
+                Replicate(s, s % self.folds, folder=f"seed-{s}", label=f"fold {s}")
+                for s in self.seeds
+            ]
+        return [
+            Replicate(s, fold, s, f"seed-{s}/fold-{fold}", f"seed {s} fold {fold}")
+            for s in self.seeds
+            for fold in range(self.folds)
+        ]
+
+    @property
     def shown(self) -> list[Variant]:
-        """The variants that the tables have a row of; the first is the reference."""
+        """The variants with a row in the tables; the first is the reference."""
         return [variant for variant in self.variants if variant.shown]
 
     def variant(self, name: str) -> Variant:
@@ -155,9 +210,9 @@ class Study(BaseModel):
 
 
 def read_study(path: str | Path, settings: Mapping[str, Any] | None = None) -> Study:
-    """Read a study, and check the configuration of every variant before any work.
+    """Read a study and check the configuration of every variant before any work.
 
-    `settings` by dotted key go on top of those that the study has for every variant.
+    `settings` by dotted key are put on top of those of every variant.
     """
     path = Path(path)
     tree = _read_tree(path)
@@ -183,14 +238,14 @@ def _read_tree(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise UserError(f"{path}: is no TOML: {error}") from None
+        raise UserError(f"{path}: not valid TOML: {error}") from None
 
 
 def _on_top(tree: dict[str, Any], path: Path, seen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What a file says put on top of the study that it is like, and of the variants of its own."""
+    """The content of a file put on top of the study that it is like, variant by variant."""
     like = tree.pop("like")
     if not isinstance(like, str) or Path(like).name != like:
-        raise UserError(f"{path}: like: give the name of a study's file in the same folder")
+        raise UserError(f"{path}: like: give the file name of a study in the same folder")
     if like in seen:
         raise UserError(f"{path}: like: {like} is like itself, by way of {', '.join(seen)}")
     other = _read_tree(path.parent / like)
@@ -205,7 +260,12 @@ def _variants(tree: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
     variants = tree.get("variants", [])
     if not isinstance(variants, list) or not all(isinstance(each, dict) for each in variants):
         raise UserError(f"{path}: variants: write each as [[variants]]")
-    return variants
+    return [_with_current_names(each) for each in variants]
+
+
+def _with_current_names(variant: Mapping[str, Any]) -> dict[str, Any]:
+    """A variant with the present names of its keys."""
+    return {OLD_KEYS.get(key, key): value for key, value in variant.items()}
 
 
 def variant_config(study: Study, variant: Variant, seed: int, folder: Path) -> Config:

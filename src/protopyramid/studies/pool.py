@@ -1,4 +1,4 @@
-"""The runs of a study side by side, each in a process of its own, in the order that they need."""
+"""The runs of a study in parallel, each in a process of its own, after those that it depends on."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 from protopyramid.errors import UserError
 
-Key = tuple[int, str]  # seed, variant
-PAUSE = 0.2  # seconds between two looks at the processes
+Key = tuple[str, str]  # label of the replicate, variant
+PAUSE = 0.2  # seconds between two polls of the processes
 LAST_LINES = 3
 
 
 @dataclass(frozen=True)
 class Task:
-    """A command, the task that must be done before it, and the file that takes its output."""
+    """A command, the file for its output, and the task that must be done before it."""
 
     command: Sequence[str]
     log: Path
@@ -31,7 +31,7 @@ def run_tasks(
     say: Callable[[str], None] = lambda line: None,
     finished: Callable[[Key], None] = lambda key: None,
 ) -> None:
-    """Run all tasks, `workers` at a time. One that fails stops the others, in good order.
+    """Run all tasks, `workers` at a time. If one fails, the others are stopped and save their state.
 
     `finished` is called with the key of each task that is done.
     """
@@ -45,7 +45,7 @@ def run_tasks(
                 _check(running.pop(key), tasks[key])
                 done.add(key)
                 finished(key)
-                say(f"seed {key[0]}, {key[1]}: done ({len(done)} of {len(tasks)})")
+                say(f"{key[0]}, {key[1]}: done ({len(done)} of {len(tasks)})")
             time.sleep(PAUSE)
     finally:
         _stop(list(running.values()))
@@ -69,7 +69,7 @@ def _check(process: subprocess.Popen[bytes], task: Task) -> None:
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """SIGTERM, on which a training saves and ends; then wait for it."""
+    """Send SIGTERM, on which a training saves and exits, and wait."""
     for process in processes:
         process.terminate()
     for process in processes:

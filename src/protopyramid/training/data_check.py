@@ -10,13 +10,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protopyramid.config.schema import Config, prototype_counts
-from protopyramid.data.manifest import Manifest, read_manifest, with_validation
+from protopyramid.data.manifest import (
+    Manifest,
+    check_one_lesion,
+    read_manifest,
+    with_validation,
+)
 from protopyramid.errors import UserError
 
 
 def training_manifest(path: str | Path, config: Config) -> Manifest:
     """The manifest of a training: read, with validation rows, and fit for this configuration."""
     manifest = labelled_manifest(path, config)
+    check_one_lesion(manifest, config.data.crop)
+    warn_of_whole_images(manifest, config)
     if not manifest.split("train"):
         raise UserError(f"{path}: no row has split 'train'; there is nothing to train on")
     manifest = with_validation(manifest, config.data.validation_fraction, config.train.seed)
@@ -44,14 +51,28 @@ def labelled_manifest(path: str | Path, config: Config) -> Manifest:
 def class_settings(labels: Sequence[str], negative_class: str) -> str:
     """The options that make labels the classes of a training.
 
-    >>> class_settings(["benign", "malignant"], "negative")
-    '--set \'data.classes=["benign", "malignant"]\' --set \'data.negative_class=""\''
+    >>> print(class_settings(["benign", "malignant"], "negative"))
+    --set 'data.classes=["benign", "malignant"]' --set 'data.negative_class=""'
     """
     listed = ", ".join(json.dumps(label, ensure_ascii=False) for label in labels)
     settings = [f"data.classes=[{listed}]"]
     if negative_class and negative_class not in labels:
         settings.append('data.negative_class=""')
     return " ".join(f"--set {shlex.quote(setting)}" for setting in settings)
+
+
+def warn_of_whole_images(manifest: Manifest, config: Config) -> None:
+    """Warn of lesions without a place, where the others are cut from their films."""
+    if config.data.crop == "none":
+        return
+    lesions = [each for each in manifest.samples if each.label != config.data.negative_class]
+    whole = [each for each in lesions if each.box is None and each.mask is None]
+    if whole:
+        warnings.warn(
+            f"{manifest.path}: {len(whole)} of {len(lesions)} lesions have neither box nor mask (first row "
+            f"{whole[0].row}), so the model sees their whole image; add boxes, or drop the rows",
+            stacklevel=3,
+        )
 
 
 def check_classes(manifest: Manifest, config: Config) -> None:

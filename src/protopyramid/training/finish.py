@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ import torch
 
 from protopyramid import __version__
 from protopyramid.config.schema import Config
-from protopyramid.data.images import file_hash
+from protopyramid.data.framing import training_framing
+from protopyramid.data.images import hash_files
 from protopyramid.data.io.encoding import png_bytes
 from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.data.store import ImageStore
@@ -99,15 +99,15 @@ def write_data_facts(
         },
         splits={name: _digests(manifest.split(name)) for name in ("train", "validation")},
         software=Software(name=NAME, version=__version__),
+        framing=training_framing(manifest.split("train"), config.data),
         **more,
     )
     write_provenance(folder, facts)
 
 
 def _digests(samples: Sequence[Sample]) -> dict[str, str]:
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        digests = pool.map(lambda sample: file_hash(sample.image), samples)
-        return {sample.name: digest for sample, digest in zip(samples, digests, strict=True)}
+    digests = hash_files([sample.image for sample in samples], min(4, os.cpu_count() or 1))
+    return {sample.name: digest for sample, digest in zip(samples, digests, strict=True)}
 
 
 def _places(store: ImageStore) -> dict[str, int]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -249,3 +249,36 @@ def metrics_text(validation: Mapping[str, float | None]) -> str:
     auroc = validation["auroc"]
     shown = "undefined" if auroc is None else f"{auroc:.3f}"
     return f"validation AUROC {shown}  accuracy {validation['accuracy']:.3f}"
+
+
+Update = Callable[[int, int], None]  # done, total
+Bars = Callable[[str], AbstractContextManager[Update]]  # a bar for each part of a computation
+
+
+@contextmanager
+def progress_bar(what: str, unit: str = "images", announce: bool = False) -> Iterator[Update]:
+    """Give a function of (done, total) that shows an activity; with `announce`, say its size first.
+
+    Example:
+        >>> with progress_bar("decoding") as update:
+        ...     update(1, 2)
+    """
+    with ExitStack() as stack:
+        reporter = stack.enter_context(Reporter())
+        activity: Activity | None = None
+
+        def update(done: int, total: int) -> None:
+            nonlocal activity
+            if activity is None:
+                activity = stack.enter_context(reporter.activity(what, total, unit))
+                if announce:
+                    reporter.say(f"{what}: {total} {unit}")
+            activity.advance(done - activity.done)
+
+        yield update
+
+
+@contextmanager
+def no_bar(what: str) -> Iterator[Update]:
+    """In place of a bar, nothing."""
+    yield _nothing

@@ -1,12 +1,63 @@
-"""Tables as text."""
+"""Tables as text: the one Markdown table, the one CSV writer and reader, the one number format."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
+from protopyramid.errors import UserError
+
+UNDEFINED = "–"
 Cell = str | float | int | None
+
+
+def number(value: float | None, interval: Sequence[float] | None = None) -> str:
+    """A value with its interval as in the paper: three decimals, no leading zero, a dash for None.
+
+    >>> number(0.8125, [0.7, 0.9]), number(None), number(-0.0123), number(1.0)
+    ('.812 [.700, .900]', '–', '-.012', '1.000')
+    """
+    if value is None:
+        return UNDEFINED
+    text = _three_decimals(value)
+    if interval is None:
+        return text
+    low, high = interval
+    return f"{text} [{_three_decimals(low)}, {_three_decimals(high)}]"
+
+
+def mean_and_spread(mean: float | None, spread: float | None) -> str:
+    """A mean with its standard deviation.
+
+    >>> mean_and_spread(0.92, 0.02), mean_and_spread(0.5, None), mean_and_spread(None, None)
+    ('.920 ± .020', '.500', '–')
+    """
+    return number(mean) if mean is None or spread is None else f"{number(mean)} ± {number(spread)}"
+
+
+def _three_decimals(value: float) -> str:
+    text = f"{value:.3f}"
+    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table whose columns after the first are aligned right; bars in cells are escaped.
+
+    >>> print(markdown_table(["a", "b"], [["x|y", "1"]]))
+    | a | b |
+    |---|---:|
+    | x\\|y | 1 |
+    """
+
+    def line(cells: Sequence[str]) -> str:
+        return (
+            "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
+        )
+
+    rule = "|---" + "|---:" * (len(header) - 1) + "|"
+    return "\n".join([line(header), rule, *map(line, rows)])
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
@@ -20,3 +71,25 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     writer.writerow(header)
     writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
     return text.getvalue()
+
+
+def read_csv(path: Path, columns: Sequence[str], remedy: str) -> list[Mapping[str, str]]:
+    """The rows of a CSV table by column; UserError where it cannot be read or a column is missing.
+
+    `remedy` says how to get a new one.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file, strict=True)
+            rows: list[Mapping[str, str]] = list(reader)
+            found = reader.fieldnames or []
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{path}: cannot be read ({error}); {remedy}") from None
+    missing = [name for name in columns if name not in found]
+    if missing:
+        raise UserError(f"{path}: has no column {missing[0]!r}; {remedy}")
+    # DictReader gives None for fields that a short row lacks.
+    short = [place for place, row in enumerate(rows) if any(row[name] is None for name in columns)]
+    if short:
+        raise UserError(f"{path}: row {short[0] + 2} is incomplete; {remedy}")
+    return rows

@@ -19,7 +19,7 @@ from protopyramid.data.annotations import MaskFile
 from protopyramid.data.importers.base import ImportPlan, Options
 from protopyramid.data.importers.cbis_ddsm import find
 from protopyramid.data.importers.writer import ImportResult, write_dataset
-from protopyramid.data.manifest import read_manifest
+from protopyramid.data.manifest import SOURCE_COLUMNS, read_manifest
 from protopyramid.errors import UserError
 
 pydicom = pytest.importorskip("pydicom")
@@ -165,7 +165,12 @@ def test_film_and_mask_are_found_in_every_layout(
     assert (stored(sample.image) == film()[22:52, 10:40]).all()
     assert (stored(sample.mask) == mask()[22:52, 10:40]).all()
     assert sample.box == (10, 8, 20, 23)
-    assert sample.extra == {
+    origin = {column: sample.extra[column] for column in SOURCE_COLUMNS}
+    source = result.manifest.parent / origin.pop("source_image")
+    assert source.is_file()
+    assert list(origin.values()) == ["10", "22", "40", "52"]
+    told = {key: sample.extra[key] for key in sample.extra if key not in SOURCE_COLUMNS}
+    assert told == {
         "laterality": "LEFT",
         "view": "CC",
         "pathology": "BENIGN",
@@ -271,7 +276,7 @@ def test_margins_become_labels(download: Download, options: Options, expected) -
     assert len(found.crops) + len(found.skipped) == len(MARGINS)
     assert any("mixed margins" in note for note in found.notes) == (options.mixed == "first")
     left_out = reasons(found)
-    assert left_out["P_00008_LEFT_CC_1"] == "the margin is not known"
+    assert left_out["P_00008_LEFT_CC_1"] == "unknown margin"
     if options == Options():
         assert left_out["P_00006_LEFT_CC_1"] == "mixed margins: CIRCUMSCRIBED-ILL_DEFINED"
         assert "--margins five" in left_out["P_00005_LEFT_CC_1"]
@@ -311,19 +316,19 @@ def test_what_is_missing_or_broken_is_listed(download: Download) -> None:
     assert films == {
         f"Mass-Training_{name}": f"film left out of films.csv: Mass-Training_{name}_1: {reason}"
         for name, reason in (
-            ("P_00003_LEFT_CC", "its mask is not there"),
+            ("P_00003_LEFT_CC", "its mask is missing"),
             ("P_00004_LEFT_CC", "none of its files is a mask"),
-            ("P_00006_LEFT_CC", "its mask is not readable as DICOM"),
+            ("P_00006_LEFT_CC", "its mask is not a readable DICOM file"),
         )
     }
     found = [(item, reason) for item, reason in found if "films.csv" not in reason]
     assert {item.rpartition(": ")[2]: reason for item, reason in found} == {
-        "P_00002_LEFT_CC_1": "its film is not there",
-        "P_00003_LEFT_CC_1": "its mask is not there",
+        "P_00002_LEFT_CC_1": "its film is missing",
+        "P_00003_LEFT_CC_1": "its mask is missing",
         "P_00004_LEFT_CC_1": "none of its files is a mask",
-        "P_00005_LEFT_CC_1": "its film is not readable as DICOM",
-        "P_00006_LEFT_CC_1": "its mask is not readable as DICOM",
-        "P_00001_LEFT_CC_1": "is in the tables twice",
+        "P_00005_LEFT_CC_1": "its film is not a readable DICOM file",
+        "P_00006_LEFT_CC_1": "its mask is not a readable DICOM file",
+        "P_00001_LEFT_CC_1": "duplicate row in the tables",
     }
     assert len(found) == 6
 
@@ -400,8 +405,8 @@ def test_every_row_of_the_official_tables_is_accounted_for(
             for row in csv.DictReader(file):
                 margins = row["mass margins"]
                 known = margins in ("CIRCUMSCRIBED", "ILL_DEFINED", "SPICULATED")
-                absent = "its film is not there"
-                other = "the margin is not known" if margins == "N/A" else "margin is none"
+                absent = "its film is missing"
+                other = "unknown margin" if margins == "N/A" else "margin is not one"
                 expected[absent if known else "mixed margins" if "-" in margins else other] += 1
     found = find(root, Options())
     counted = Counter(
@@ -513,7 +518,7 @@ def test_negatives_of_an_import_touch_no_lesion_imported_or_not(
     download.files(download.row(margins="OBSCURED", number="3"), film=one, mask=drawn(small, 2))
     download.files(calcification(download, "P_00001"), film=one, mask=drawn(calcified))
     download.files(download.row("P_00002"), film=breast(2), mask=drawn(imported_one))
-    for number in ("1", "2"):  # the second lesion has no mask: the film is left out
+    for number in ("1", "2"):  # the second lesion has unusable mask: the film is left out
         given = {"mask": drawn(imported_one)} if number == "1" else {"mask": None, "crop": None}
         case = download.row(
             "P_00003", number=number, margins="SPICULATED" if number == "1" else "N/A"
@@ -535,7 +540,7 @@ def test_negatives_of_an_import_touch_no_lesion_imported_or_not(
     ] == [list(small)]
     (left_out,) = [row for row in rows_of(out / "skipped.csv") if "films.csv" in row["reason"]]
     assert "P_00003_LEFT_CC/" in left_out["item"]
-    assert left_out["reason"].endswith("Mass-Training_P_00003_LEFT_CC_2: its mask is not there")
+    assert left_out["reason"].endswith("Mass-Training_P_00003_LEFT_CC_2: its mask is missing")
 
     negatives = tmp_path / "negatives"
     command = ["data", "negatives", str(out / "films.csv"), str(negatives), "--count", "14"]
@@ -558,7 +563,7 @@ def test_a_film_of_masses_without_the_mask_of_its_calcification_is_left_out(
     found = find(download.root, Options())
     assert len(found.crops) == 1 and not found.films
     (left_out,) = found.films_left_out
-    assert "Calc-Test_P_00001_LEFT_CC_1: its mask is not there" in left_out.reason
+    assert "Calc-Test_P_00001_LEFT_CC_1: its mask is missing" in left_out.reason
 
 
 def test_films_of_masses_and_calcifications_that_differ_are_left_out(download: Download) -> None:
@@ -579,8 +584,8 @@ def test_a_row_that_tells_no_lesion_leaves_its_film_out(download: Download) -> N
     download.tables()
     found = find(download.root, Options())
     assert len(found.crops) == 1 and not found.films
-    assert "no value in the column: abnormality id" in found.films_left_out[0].reason
-    assert any("1 row(s) name no lesion" in note for note in found.notes)
+    assert "empty column: abnormality id" in found.films_left_out[0].reason
+    assert any("1 row(s) could not be assigned" in note for note in found.notes)
 
 
 def test_without_tables_of_calcifications_the_user_is_told(download: Download) -> None:

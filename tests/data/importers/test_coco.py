@@ -80,7 +80,7 @@ def test_a_polygon_of_two_points_is_told_and_the_others_are_used(tmp_path: Path)
     assert isinstance(annotation, Polygons)
     assert len(annotation.outlines) == 1
     assert reasons(found) == {
-        "x.json annotation 1, a part": "no outline: 2 different point(s), three are needed"
+        "x.json annotation 1, a part": "unusable outline: 2 distinct point(s), three are needed"
     }
 
 
@@ -97,26 +97,26 @@ def test_a_mask_of_run_lengths_is_its_pixels(tmp_path: Path, counts: object) -> 
 @pytest.mark.parametrize(
     ("annotation", "reason"),
     [
-        ({"segmentation": [TRIANGLE], "iscrowd": 1}, "crowd region: it is no single lesion"),
+        ({"segmentation": [TRIANGLE], "iscrowd": 1}, "crowd region: not a single lesion"),
         ({"segmentation": [TRIANGLE], "category_id": 9}, "category_id is not among the categories"),
         ({"segmentation": [TRIANGLE], "image_id": 9}, "image_id is not among the images"),
         ({}, "neither a segmentation nor a bbox"),
         ({"bbox": [1, 2, 3]}, "neither a segmentation nor a bbox"),
-        ({"bbox": [1, 2, 0, 3]}, "no box: it is empty or inverted"),
+        ({"bbox": [1, 2, 0, 3]}, "unusable box: it is empty or inverted"),
         ({"bbox": [1, 2, None, 3]}, "not a number: 'None'"),
-        ({"bbox": [41, 2, 5, 5]}, "outside of its image: the image has 40 x 30 pixels"),
+        ({"bbox": [41, 2, 5, 5]}, "outside its image: the image has 40 x 30 pixels"),
         (
             {"segmentation": [[50, 1, 60, 1, 60, 9]], "bbox": [1, 1, 5, 5]},
-            "outside of its image: the image has 40 x 30 pixels",
+            "outside its image: the image has 40 x 30 pixels",
         ),
-        ({"segmentation": [[1, 2, 3, 4, 5]]}, "no outline: not a list of x, y, x, y, ..."),
+        ({"segmentation": [[1, 2, 3, 4, 5]]}, "unusable outline: not a list of x, y, x, y, ..."),
         (
             {"segmentation": {"size": [30, 41], "counts": [0, 1230]}},
-            "no mask: its size [30, 41] is not that of its image",
+            "unusable mask: its size [30, 41] is not that of its image",
         ),
         (
             {"segmentation": {"size": [30, 40], "counts": [0, 12]}},
-            "no mask: the counts do not fill 40 x 30 pixels",
+            "unusable mask: the counts do not fill 40 x 30 pixels",
         ),
     ],
 )
@@ -134,11 +134,11 @@ def test_an_annotation_that_cannot_be_used_is_told(
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("../secret.png", "path of the image leads out of the source: ../secret.png"),
+        ("../secret.png", "path of the image leads outside the source: ../secret.png"),
         ("/secret.png", "absolute path of the image: /secret.png; make it relative"),
         ("b.png", "image is missing: b.png"),
-        ("", "no image file is named"),
-        (None, "no image file is named"),
+        ("", "no image file is given"),
+        (None, "no image file is given"),
     ],
 )
 def test_an_image_that_is_missing_or_outside_of_the_source_is_told(
@@ -162,7 +162,7 @@ def test_an_id_of_several_images_is_told(tmp_path: Path) -> None:
     save_json(tmp_path / "x.json", images, annotations)
     found = find(tmp_path, Options())
     assert only(found).name == "c"
-    assert reasons(found) == {"x.json annotation 7": "several images have its id"}
+    assert reasons(found) == {"x.json annotation 7": "several images share its id"}
 
 
 def test_an_image_of_another_size_than_annotated_is_told(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_an_image_of_another_size_than_annotated_is_told(tmp_path: Path) -> None
     found = find(tmp_path, Options())
     assert not found.crops
     assert reasons(found) == {
-        "x.json annotation 1": "image of another size than annotated: 40 x 30 pixels, not 80 x 30"
+        "x.json annotation 1": "image size differs from its annotation: 40 x 30 pixels, not 80 x 30"
     }
 
 
@@ -238,7 +238,7 @@ def test_files_and_images_that_tell_nothing_are_told(tmp_path: Path) -> None:
         "broken.json": "not JSON: Expecting value",
         "x.json annotation at place 2": "image_id is not among the images",
         "x.json image b.png": "image without an annotation",
-        "c.png": "image that no COCO file names",
+        "c.png": "image that no COCO file refers to",
     }
 
 
@@ -284,7 +284,7 @@ def test_whatever_a_file_holds_each_annotation_is_a_crop_or_told(content: dict[s
 
 
 def test_a_source_without_a_coco_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no COCO file in it"):
+    with pytest.raises(UserError, match="holds no COCO file"):
         find(tmp_path, Options())
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(UserError, match=r"broken\.json: not JSON"):
@@ -339,4 +339,4 @@ def test_films_have_the_boxes_of_all_lesions_if_all_are_known(tmp_path: Path) ->
     ]
     left_out = {each.item: each.reason for each in found.films_left_out}
     assert sorted(left_out) == ["b.png", "c.png"]  # nothing is said of d: it is not a film yet
-    assert "crowd region" in left_out["b.png"] and "2 different point(s)" in left_out["c.png"]
+    assert "crowd region" in left_out["b.png"] and "2 distinct point(s)" in left_out["c.png"]

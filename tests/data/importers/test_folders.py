@@ -122,10 +122,10 @@ def test_what_is_no_image_of_a_class_is_told(tmp_path: Path) -> None:
         "masks/x/gone.png",
     )
     assert masks(tmp_path) == {"x/a.png": "x/a_mask.png"}
-    mask = "mask without an image, or a further one of its image"
+    mask = "mask without an image, or a second mask of the same image"
     assert reasons(find(tmp_path, Options())) == {
         "x/a_mask_1.png": mask,
-        "x/notes.txt": "not an image that can be read: .txt",
+        "x/notes.txt": "not a readable image: .txt",
         "x/deep/b.png": "not directly in a class folder",
         "x/._a.png": "hidden file or folder",
         "loose.png": "not directly in a class folder",
@@ -139,7 +139,7 @@ def test_beside_split_folders_there_are_no_classes(tmp_path: Path) -> None:
     assert [crop.name for crop in found.crops] == ["train_x_a"]
     assert reasons(found) == {
         "train/b.png": "not directly in a class folder",
-        "y/c.png": "folder beside the splits: y is none of train",
+        "y/c.png": "folder beside the splits: y is not one of train",
     }
 
 

@@ -112,12 +112,12 @@ def test_regions_that_are_no_mass_or_no_outline_are_told(root: Path) -> None:
     assert not found.crops
     assert reasons(found) == {
         "AllXML/1.xml region 1": "not a mass, but calcification",
-        "AllXML/1.xml region 2": "no outline: 1 different point(s), three are needed",
+        "AllXML/1.xml region 2": "unusable outline: 1 distinct point(s), three are needed",
         "AllXML/1.xml region 3": "not a mass, but unnamed",
         "AllXML/1.xml region 4": "spiculated region without a mass",
-        "AllXML/1.xml region 5": "outside of its image",
-        "AllXML/1.xml region 6": "no outline: 0 different point(s), three are needed",
-        "AllXML/1.xml region 7": "no outline: a point is not of the form (x, y)",
+        "AllXML/1.xml region 5": "outside its image",
+        "AllXML/1.xml region 6": "unusable outline: 0 distinct point(s), three are needed",
+        "AllXML/1.xml region 7": "unusable outline: a point is not of the form (x, y)",
     }
 
 
@@ -163,12 +163,12 @@ def test_films_without_contours_and_files_without_films_are_told(root: Path) -> 
     assert only(found).extra["film"] == "1"
     assert reasons(found) == {
         "AllDICOMs/1_6c613a14b80a8591_MG_R_CC_ANON.dcm": (
-            f"film is there twice: also as 1_{'0' * 16}_MG_R_CC_ANON.dcm"
+            f"duplicate film: also as 1_{'0' * 16}_MG_R_CC_ANON.dcm"
         ),
         "AllDICOMs/2_6c613a14b80a8591_MG_L_CC_ANON.dcm": "no lesion is drawn on the film",
         "AllDICOMs/3_6c613a14b80a8591_MG_R_CC_ANON.dcm": "no lesion is drawn on the film",
         "AllDICOMs/Thumbs.db": (
-            "not named as a film: FILM_PATIENT_MG_SIDE_VIEW_ANON.dcm is expected"
+            "not named like a film: FILM_PATIENT_MG_SIDE_VIEW_ANON.dcm is expected"
         ),
         "AllXML/9.xml": "film is missing: no 9_*.dcm in AllDICOMs",
         "INbreast.csv row 5": "film is missing: no 8_*.dcm in AllDICOMs",
@@ -274,5 +274,5 @@ def test_films_have_the_boxes_of_all_regions_and_points(root: Path) -> None:
     left_out = {each.item[10:11]: each.reason for each in found.films_left_out}
     assert sorted(left_out) == ["3", "4", "5"]
     assert left_out["3"].endswith("BI-RADS 2, but no lesion is drawn")
-    assert left_out["4"].endswith("region 1: no outline: it has no points")
+    assert left_out["4"].endswith("region 1: unusable outline: it has no points")
     assert "AllXML/5.xml" in left_out["5"]

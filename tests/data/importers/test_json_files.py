@@ -10,22 +10,22 @@ import pytest
 from PIL import Image
 
 from protopyramid.data.importers.base import Crop, Options, Skipped
-from protopyramid.data.importers.json_files import Content, Format, Gathered, find_in_json
+from protopyramid.data.importers.json_files import Content, Findings, Format, find_in_json
 from protopyramid.data.importers.reading import Unusable
 from protopyramid.errors import UserError
 
 
-def read_items(gathered: Gathered, path: Path, content: Content) -> None:
+def read_items(findings: Findings, path: Path, content: Content) -> None:
     """A format of one label for each image; an image named "odd" makes the file unusable."""
     for name, label in content["items"]:
         image = path.parent / name
         if name == "odd":
             raise Unusable("an odd item")
-        gathered.known.add(image)
+        findings.known.add(image)
         if label:
-            gathered.crops.append(Crop(gathered.names.new(name), image, label, "train"))
+            findings.crops.append(Crop(findings.names.new(name), image, label, "train"))
         else:
-            gathered.skip(f"{gathered.place(path)} {name}", "no label", image)
+            findings.skip(f"{findings.place(path)} {name}", "no label", image)
 
 
 PLAIN = Format("plain", ("items",), read_items)
@@ -52,7 +52,7 @@ def test_files_below_the_source_are_read_and_the_rest_is_told(tmp_path: Path) ->
         Skipped("deep/a.JSON two.png", "no label"),
         Skipped("odd.json", "an odd item"),
         Skipped("other.json", "not a plain file: it has no list items"),
-        Skipped("deep/three.png", "image that no plain file names"),
+        Skipped("deep/three.png", "image that no plain file refers to"),
     }
 
 
@@ -60,9 +60,9 @@ def test_an_image_with_something_left_out_is_no_film_with_all_lesions_known(tmp_
     save(tmp_path, "a.json", items=[["one.png", "spiculated"], ["one.png", ""], ["two.png", "x"]])
     for name in ("one", "two"):
         save_image(tmp_path / f"{name}.png")
-    gathered = Gathered(tmp_path, [])
-    read_items(gathered, tmp_path / "a.json", json.loads((tmp_path / "a.json").read_text()))
-    assert gathered.unclear == {tmp_path / "one.png": "a.json one.png: no label"}
+    findings = Findings(tmp_path, [])
+    read_items(findings, tmp_path / "a.json", json.loads((tmp_path / "a.json").read_text()))
+    assert findings.unclear == {tmp_path / "one.png": "a.json one.png: no label"}
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_a_source_without_a_file_of_the_format_is_refused(
     save_image(tmp_path / "picture.png")
     with pytest.raises(UserError) as refusal:
         find_in_json(tmp_path, Options(), PLAIN)
-    assert str(refusal.value) == f"{tmp_path}: no plain file in it (JSON with a list items); {hint}"
+    assert str(refusal.value) == f"{tmp_path}: holds no plain file (JSON with a list items); {hint}"

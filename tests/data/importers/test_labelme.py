@@ -93,28 +93,28 @@ def test_shapes_of_one_group_and_label_are_one_lesion(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("item", "reason"),
     [
-        (shape([[1, 2]], "point"), "shape of a kind that has no inside or is not read: point"),
+        (shape([[1, 2]], "point"), "unsupported shape, or one without an inside: point"),
         (
             shape(TRIANGLE, "linestrip"),
-            "shape of a kind that has no inside or is not read: linestrip",
+            "unsupported shape, or one without an inside: linestrip",
         ),
         (
             shape([[1, 2], [9, 9]], "mask"),
-            "shape of a kind that has no inside or is not read: mask",
+            "unsupported shape, or one without an inside: mask",
         ),
-        (shape([[1, 2], [9, 9]]), "no outline: 2 different point(s), three are needed"),
-        (shape([[1, 2], [9]]), "no outline: a point is not of the form [x, y]"),
-        (shape(None), "no outline: 0 different point(s), three are needed"),
-        (shape([[1, 1], [1, 9]], "rectangle"), "no box: it is empty or inverted"),
+        (shape([[1, 2], [9, 9]]), "unusable outline: 2 distinct point(s), three are needed"),
+        (shape([[1, 2], [9]]), "unusable outline: a point is not of the form [x, y]"),
+        (shape(None), "unusable outline: 0 distinct point(s), three are needed"),
+        (shape([[1, 1], [1, 9]], "rectangle"), "unusable box: it is empty or inverted"),
         (
             shape([[1, 1]], "rectangle"),
-            "no rectangle: 1 points, but two corners or four are needed",
+            "unusable rectangle: 1 points, but two or four corners are needed",
         ),
-        (shape([[1, 1], [1, 1]], "circle"), "no circle: it has no radius"),
-        (shape([[1, 1]], "circle"), "no circle: 1 points, but centre and edge are needed"),
+        (shape([[1, 1], [1, 1]], "circle"), "unusable circle: its radius is zero"),
+        (shape([[1, 1]], "circle"), "unusable circle: 1 points, but centre and edge are needed"),
         (
             shape([[60, 1], [62, 1]], "circle"),
-            "outside of its image: the image has 40 x 30 pixels",
+            "outside its image: the image has 40 x 30 pixels",
         ),
         (shape(TRIANGLE, label=""), "shape without a label"),
         (shape(TRIANGLE, label=None), "shape without a label"),
@@ -138,10 +138,10 @@ def test_an_image_path_may_go_up_within_the_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("image", "reason"),
     [
-        ("../secret.png", "path of the image leads out of the source: ../secret.png"),
+        ("../secret.png", "path of the image leads outside the source: ../secret.png"),
         ("C:\\a.png", "absolute path of the image: C:/a.png; make it relative"),
         ("b.png", "image is missing: b.png"),
-        (None, "no image file is named"),
+        (None, "no image file is given"),
     ],
 )
 def test_an_image_that_is_missing_or_outside_of_the_source_is_told(
@@ -180,11 +180,11 @@ def test_files_and_images_that_tell_nothing_are_told(tmp_path: Path) -> None:
     found = find(tmp_path, Options())
     assert only(found).name == "a"
     assert reasons(found) == {
-        "b.json": "no shape is drawn",
+        "b.json": "no shapes",
         "broken.json": "not JSON: Expecting property name enclosed in double quotes",
         "other.json": "not a labelme file: it has no list shapes",
-        "turned.json": "image of another size than annotated: 40 x 30 pixels, not 30 x 40",
-        "c.png": "image that no labelme file names",
+        "turned.json": "image size differs from its annotation: 40 x 30 pixels, not 30 x 40",
+        "c.png": "image that no labelme file refers to",
     }
 
 
@@ -229,7 +229,7 @@ def test_whatever_a_file_holds_each_shape_is_in_a_crop_or_told(shapes: list[Any]
 
 def test_a_source_without_a_labelme_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(UserError, match="no labelme file in it"):
+    with pytest.raises(UserError, match="holds no labelme file"):
         find(tmp_path, Options())
 
 
@@ -271,4 +271,4 @@ def test_films_have_the_boxes_of_all_shapes_if_all_are_known(tmp_path: Path) -> 
     ]
     left_out = {each.item: each.reason for each in found.films_left_out}
     assert sorted(left_out) == ["b.png", "c.png"]
-    assert "b.json shape 2" in left_out["b.png"] and "another size" in left_out["c.png"]
+    assert "b.json shape 2" in left_out["b.png"] and "size differs" in left_out["c.png"]

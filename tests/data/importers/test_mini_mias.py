@@ -90,12 +90,12 @@ def test_y_is_counted_from_the_lower_edge(source: Path) -> None:
 def test_what_is_left_out_has_a_reason(source: Path) -> None:
     skipped = {each.item: each.reason for each in find(source, Options()).skipped}
     assert skipped == {
-        "Info.txt: mdb059": "has no coordinates",
-        "Info.txt: mdb060": "has no coordinates",
-        "Info.txt: mdb072": "is no mass but ASYM (asymmetry)",
-        "Info.txt: mdb115": "is no mass but ARCH (architectural distortion)",
-        "Info.txt: mdb216": "is no mass but CALC (calcification)",
-        "Info.txt: mdb300": "its film is not there",
+        "Info.txt: mdb059": "no coordinates",
+        "Info.txt: mdb060": "no coordinates",
+        "Info.txt: mdb072": "not a mass, but ASYM (asymmetry)",
+        "Info.txt: mdb115": "not a mass, but ARCH (architectural distortion)",
+        "Info.txt: mdb216": "not a mass, but CALC (calcification)",
+        "Info.txt: mdb300": "its film is missing",
     }
 
 
@@ -215,8 +215,8 @@ def test_lines_that_are_not_understood_are_listed_and_their_films_are_not_called
         Image.new("L", (1024, 1024), 9).save(tmp_path / f"mdb{number:03d}.pgm")
     found = find(tmp_path, Options())
     assert [(each.item, each.reason) for each in found.skipped] == [
-        ("Info.txt: mdb003", "line that is not understood: mdb003 G MASS B 300 300 20"),
-        ("Info.txt: mdb001", "line that is not understood: mdb001 X SPIC M 300 300 20"),
+        ("Info.txt: mdb003", "line not understood: mdb003 G MASS B 300 300 20"),
+        ("Info.txt: mdb001", "line not understood: mdb001 X SPIC M 300 300 20"),
     ]
     assert [crop.name for crop in found.crops] == ["mdb001", "mdb002"]
     # A lesion whose place is not known may be anywhere on these films.
@@ -231,8 +231,8 @@ def test_images_that_are_no_film_or_a_copy_of_one_are_listed(tmp_path: Path) -> 
     found = find(tmp_path, Options())
     assert [crop.image.name for crop in found.crops] == ["mdb001.pgm"]
     assert {each.item: each.reason for each in found.skipped} == {
-        "breast.pgm": "image that is not named as a film: mdb001.pgm is expected",
-        "mdb001.png": "copy of a film: mdb001.pgm is taken",
+        "breast.pgm": "image not named like a film: mdb001.pgm is expected",
+        "mdb001.png": "copy of a film: mdb001.pgm is used",
     }
 
 

@@ -83,8 +83,8 @@ def test_links_are_followed_but_no_folder_is_entered_twice(tmp_path: Path) -> No
     files, skipped = walk(source)
     assert files == [source / "linked/x.png"]
     assert {skip.item: skip.reason for skip in skipped} == {
-        "gone.png": "no file",
-        "loop": "folder that is there twice, by a link",
+        "gone.png": "not a regular file",
+        "loop": "folder that was already read, through a link",
     }
 
 

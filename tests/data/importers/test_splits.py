@@ -38,7 +38,7 @@ def test_named_splits_are_kept_without_a_word() -> None:
 def test_beside_a_named_test_split_the_rest_is_train() -> None:
     found, notes = with_splits([crop("a", "test"), crop("b"), crop("c", "train")], Options())
     assert [each.split for each in found] == ["test", "train", "train"]
-    assert notes == ["1 crop(s) belong to no named split and are put into train"]
+    assert notes == ["1 crop(s) have no split and are put into train"]
 
 
 def test_without_splits_whole_patients_of_every_class_are_the_test_split() -> None:
@@ -57,7 +57,7 @@ def test_without_splits_whole_patients_of_every_class_are_the_test_split() -> No
     for label in "ab":
         assert sum(each.label == label and each.split == "test" for each in found) == 10
     assert notes == [
-        "no split is given: about 25% of the patients, drawn with seed 3, are the test split"
+        "no splits are given: about 25% of the patients, drawn with seed 3, are the test split"
     ]
     assert with_splits(crops, Options(test_fraction=0.25, seed=3))[0] == found
     assert with_splits(crops, Options(test_fraction=0.25, seed=4))[0] != found

@@ -89,14 +89,14 @@ def test_other_findings_and_none_are_told_by_their_names(root: Path) -> None:
     ("line", "reason"),
     [
         (row(box=("", "", "", "")), "not a number: ''"),
-        (row(box=(30, 20, 30, 30)), "no box: it is empty or inverted"),
-        (row(box=(95, 20, 99, 30)), "outside of its image: the image has 90 x 100 pixels"),
-        (row(split="validation"), "no split training or test: 'validation'"),
+        (row(box=(30, 20, 30, 30)), "unusable box: it is empty or inverted"),
+        (row(box=(95, 20, 99, 30)), "outside its image: the image has 90 x 100 pixels"),
+        (row(split="validation"), "split is neither training nor test: 'validation'"),
         (row("i9"), "film is missing: images/s1/i9.dicom"),
-        (row("../s1/i1"), "not an id in image_id: '../s1/i1'"),
-        (row(study=".."), "not an id in study_id: '..'"),
-        (row(findings="Mass"), "finding_categories is no list of names: 'Mass'"),
-        (row(), "the same box as in another row: row 2"),
+        (row("../s1/i1"), "invalid image_id: '../s1/i1'"),
+        (row(study=".."), "invalid study_id: '..'"),
+        (row(findings="Mass"), "finding_categories is not a list of names: 'Mass'"),
+        (row(), "duplicate box: same as row 2"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_told(root: Path, line: str, reason: str) -> None:
@@ -114,15 +114,15 @@ def test_a_film_of_another_size_than_its_row_says_is_told(
     result = found(root, row(), row("i2"))
     assert only(result).name == "i1_2"
     (reason,) = reasons(result).values()
-    assert reason == "image of another size than annotated: 45 x 50 pixels, not 90 x 100"
+    assert reason == "image size differs from its annotation: 45 x 50 pixels, not 90 x 100"
     assert [film.image.name for film in result.films] == ["i1.dicom"]
 
 
 def test_films_and_files_that_no_row_names_are_told(root: Path) -> None:
     (root / "images/index.html").touch()
     assert reasons(found(root, row())) == {
-        "images/index.html": "file that no row names",
-        "images/s1/i2.dicom": "film that no row names",
+        "images/index.html": "file that no row refers to",
+        "images/s1/i2.dicom": "film that no row refers to",
     }
 
 

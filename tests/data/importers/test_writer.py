@@ -12,17 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from protopyramid.data.annotations import Circle, MaskFile, Polygons, drawn_mask
-from protopyramid.data.cropping import (
-    Square,
-    cut,
-    square_around,
-    to_16_bits,
-)
+from protopyramid.data.cropping import to_16_bits
 from protopyramid.data.importers.base import (
     Crop,
     FilmRow,
@@ -34,7 +27,7 @@ from protopyramid.data.importers.base import (
 )
 from protopyramid.data.importers.writer import ImportResult, check_folder, render, write_dataset
 from protopyramid.data.io.decoding import read_image
-from protopyramid.data.manifest import read_manifest
+from protopyramid.data.manifest import SOURCE_COLUMNS, read_manifest
 from protopyramid.data.negatives.sources import read_films
 from protopyramid.errors import UserError
 
@@ -74,43 +67,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-# --- geometry -------------------------------------------------------------------------------------
-
-
-def test_a_square_has_the_margin_on_each_side_of_the_longer_side() -> None:
-    assert square_around((40, 50, 60, 60), 0.5, 200, 200) == Square(30, 35, 40)
-    assert square_around((40, 50, 60, 60), 0.0, 200, 200) == Square(40, 45, 20)
-
-
-def test_a_square_is_shifted_to_stay_inside_and_holds_all_of_a_smaller_image() -> None:
-    assert square_around((0, 0, 20, 20), 0.5, 200, 100) == Square(0, 0, 40)
-    assert square_around((80, 180, 100, 200), 0.5, 200, 100) == Square(60, 160, 40)
-    wide = square_around((10, 90, 90, 110), 0.5, 200, 100)
-    assert wide.side == 160
-    assert wide.left <= 0 and wide.left + wide.side >= 100
-    assert wide.top >= 0 and wide.top + wide.side <= 200
-
-
-edges = st.tuples(*[st.floats(0, 60)] * 4).filter(lambda b: b[0] < b[2] and b[1] < b[3])
-
-
-@given(edges, st.floats(0, 2), st.integers(60, 90), st.integers(60, 90))
-def test_a_square_always_holds_its_box(box, margin: float, height: int, width: int) -> None:
-    square = square_around(box, margin, height, width)
-    assert square.left <= box[0] and box[2] <= square.left + square.side
-    assert square.top <= box[1] and box[3] <= square.top + square.side
-    if square.side <= min(height, width):
-        assert square.within(height, width)
-
-
-@given(st.integers(-8, 12), st.integers(-8, 12), st.integers(1, 15))
-def test_a_cut_is_the_image_inside_and_zero_outside(left: int, top: int, side: int) -> None:
-    image = np.arange(1, 71).reshape(10, 7)
-    found = cut(image, Square(left, top, side))
-    for y in range(side):
-        for x in range(side):
-            inside = 0 <= y + top < 10 and 0 <= x + left < 7
-            assert found[y, x] == (image[y + top, x + left] if inside else 0)
+# --- drawn masks -----------------------------------------------------------------------------------
 
 
 def test_values_of_16_bits_come_back_exactly(tmp_path: Path) -> None:
@@ -146,7 +103,8 @@ def test_a_lesion_becomes_a_crop_a_mask_and_a_row(source: Path) -> None:
     (sample,) = read_manifest(imported.manifest).samples
     assert sample.box == (10, 15, 30, 25)
     assert (sample.label, sample.split, sample.patient_id) == ("spiculated", "test", "P_1")
-    assert sample.extra == {"view": "CC"}
+    region = dict(zip(SOURCE_COLUMNS[1:], ("20", "35", "60", "75"), strict=True))
+    assert sample.extra == {"view": "CC", "source_image": "../source/a.png", **region}
     assert rows(imported.manifest.parent / "skipped.csv") == []
 
 

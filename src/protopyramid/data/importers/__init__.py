@@ -1,4 +1,4 @@
-"""Importers of public datasets: each format has a module with `find(source, options) -> Found`."""
+"""Importers of public datasets: each format has a module with `find(source, options) -> ImportPlan`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What an importer says of a dataset: the crops to make, what is left out and why.
+"""An import plan: the crops to make from a download, what is left out and why.
 
 An importer is one function that looks through a download and decodes no pixels:
 
-    def find(source: Path, options: Options) -> Found
+    def find(source: Path, options: Options) -> ImportPlan
 
-The writer (writer.py) makes the crops, masks and manifest from what it found; so every format is
-cropped, resumed and reported in the same way.
+The writer (writer.py) makes the crops, masks and manifest of the plan; so every format is cropped,
+resumed and reported in the same way.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from protopyramid.data.annotations import Annotation
-from protopyramid.data.manifest import Box, Sample, patient_parts
+from protopyramid.data.geometry import Box
+from protopyramid.data.manifest import Sample, patient_parts
 
 NEGATIVE = "negative"  # the label of crops without a lesion: they get no mask and no lesion box
 
 
 @dataclass(frozen=True)
 class Tissue:
-    """A square of breast tissue, drawn by the writer, since only the pixels tell where tissue is.
+    """A patch of breast tissue, sampled by the writer, since only the pixels tell where tissue is.
 
-    side: of the square in pixels, with nothing around it. seed: what the draw depends on.
+    side: of the patch in pixels, without a margin. seed: of the sampling.
     """
 
     side: int
@@ -33,11 +34,11 @@ class Tissue:
 
 @dataclass(frozen=True)
 class Crop:
-    """One image of the new dataset: a square around a lesion or of tissue, or a whole image.
+    """One image of the new dataset: a square around a lesion, a tissue patch, or a whole image.
 
     `name` is the stem of the new files, unique in the dataset. With neither annotation nor box nor
-    tissue the whole image is taken, and with `whole` also, annotation and all. The box is the
-    lesion's, in pixels of the full image; without it, it is that of the annotation.
+    tissue the whole image is taken; with `whole`, too, together with its annotation. The box is the
+    lesion's, in pixels of the full image; by default, that of the annotation.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Crop:
 class Skipped:
     """Something in the download that is not imported, and why.
 
-    Reasons are counted by what is before their first ": ", as in "mixed margins: A-B".
+    Reasons are counted by the part before their first ": ", as in "mixed margins: A-B".
     """
 
     item: str
@@ -65,9 +66,9 @@ class Skipped:
 
 @dataclass(frozen=True)
 class FilmRow:
-    """A full film with one lesion on it, by its mask or its box; with neither, it shows none.
+    """A full film with one lesion on it, given by its mask or box; without either, it shows none.
 
-    The mask has the film's size. The split is "" where the download does not tell it.
+    The mask has the film's size. The split is "" where the download does not give it.
     """
 
     image: Path
@@ -79,10 +80,10 @@ class FilmRow:
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """What a download holds. Notes are for the user: what the dataset lacks, what was guessed.
+    """What to import from a download. Notes tell the user what the dataset lacks and what was guessed.
 
     films: full films with all lesions on them, also those that give no crop; films_left_out: those
-    on which some lesion has no known place.
+    with a lesion whose place is unknown.
     """
 
     crops: Sequence[Crop]
@@ -96,8 +97,8 @@ class ImportPlan:
 class Options:
     """How to import.
 
-    margin: tissue around the lesion, as a share of its longer side, on each side. mixed: what to do
-    with labels such as CIRCUMSCRIBED-ILL_DEFINED, "drop" or "first". margins: the class set, "three"
+    margin: tissue on each side of the lesion, as a fraction of its longer side. mixed: what to do with
+    labels such as CIRCUMSCRIBED-ILL_DEFINED, "drop" or "first". margins: the class set, "three"
     (circumscribed, indistinct, spiculated) or "five" (also microlobulated and obscured).
     """
 

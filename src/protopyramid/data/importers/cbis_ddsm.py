@@ -4,15 +4,15 @@
     Mass-Training_P_00001_LEFT_CC_1/STUDY/SERIES/1-1.dcm      mask and crop of its first lesion,
                                                 1-2.dcm       in either order, in one series or two
 
-The tables name other paths than those on the disk: files are renamed on the way, and folders of
-studies and series have their UID or a date and a description. So the files of a film or lesion are
-those below the folder of that name, or below one with a series UID of the table. Which of a
-lesion's files is the mask, its size tells, as it is that of the film, or else its two values.
+The paths in the tables are not those on the disk: files are renamed by the download, and folders of
+studies and series are named by their UID or by a date and a description. So the files of a film or
+lesion are those below the folder of that name, or below one named by a series UID of the table. A
+lesion's mask is the file with the film's size, or else the one with only two values.
 
 The official splits are kept. Of the headers, only the sizes are read.
 
-A film of the masses may show calcifications too. The collection has it once more then, with the
-calcifications alone: with their tables and files, films.csv has the lesions of both on one film.
+A film of the masses may show calcifications too. The collection then has it a second time, with the
+calcifications alone: given their tables and files, films.csv has the lesions of both on one film.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 
 from protopyramid.config.schema import DicomConfig
 from protopyramid.data.annotations import MaskFile
-from protopyramid.data.cropping import NoCrop, extent
+from protopyramid.data.geometry import NoCrop, extent
 from protopyramid.data.importers.base import Crop, ImportPlan, Options, Skipped
 from protopyramid.data.importers.full_films import TABLE, Films
 from protopyramid.data.importers.reading import (
@@ -113,7 +113,7 @@ def find(source: Path, options: Options) -> ImportPlan:
     paths, hidden = walk(source)
     tables, calc_tables = _tables(source, paths)
     files = _Files.index(paths, source)
-    known = _Known()
+    known = _LesionIndex()
     names = Names()
     crops: list[Crop] = []
     skipped = list(hidden)
@@ -126,7 +126,7 @@ def find(source: Path, options: Options) -> ImportPlan:
             try:
                 lesion = known.lesion(row, table.name, MASSES)
                 if lesion.item in seen:
-                    raise Unusable("is in the tables twice")
+                    raise Unusable("duplicate row in the tables")
                 seen.add(lesion.item)
                 label = _label(lesion.margins, options)
                 crops.append(_crop(lesion, label, names, files))
@@ -134,13 +134,13 @@ def find(source: Path, options: Options) -> ImportPlan:
                 skipped.append(Skipped(_item(row, table), str(error)))
     notes = [*_add_calcifications(calc_tables, known), *_first_of_mixed(crops, options)]
     skipped += [
-        Skipped(relative(path, source), "file that no readable row of the tables names")
+        Skipped(relative(path, source), "file that no readable row of the tables refers to")
         for path in files.outside(known.folders())
     ]
     films = _films(known, files)
     if known.lost:
         notes.append(
-            f"{known.lost} row(s) name no lesion that can be found: {TABLE} may lack lesions"
+            f"{known.lost} row(s) could not be assigned to a film: {TABLE} may lack lesions"
         )
     return ImportPlan(crops, skipped, notes, films.table(), films.left_out(source))
 
@@ -223,7 +223,7 @@ def _lesion(row: Row, table: str, kind: str) -> _Lesion:
     words = {column: "".join(row[column].split()) for column in REQUIRED}
     empty = [column for column in (PATIENT, SIDE, VIEW, NUMBER) if not words[column]]
     if empty:
-        raise Unusable(f"no value in the column: {empty[0]}")
+        raise Unusable(f"empty column: {empty[0]}")
     paths = {
         column: [part for part in re.split(r"[/\\]", words[column]) if part]
         for column in (FILM, CROPPED, MASK)
@@ -251,7 +251,7 @@ def _split(path: str, table: str) -> str:
         for word in re.split(r"[^a-z]+", text.lower()):
             if word in SPLITS:
                 return SPLITS[word]
-    raise Unusable("neither the path of the film nor the table's name tells the split")
+    raise Unusable("neither the path of the film nor the name of the table gives the split")
 
 
 def _item(row: Row, table: Path) -> str:
@@ -264,27 +264,27 @@ def _label(margins: str, options: Options) -> str:
     classes = FIVE if options.margins == "five" else THREE
     parts = [part for part in margins.split("-") if part]
     if not parts or margins in ("N/A", "NA", "NAN"):
-        raise Unusable("the margin is not known")
+        raise Unusable("unknown margin")
     if len(parts) > 1 and options.mixed == "drop":
         raise Unusable(f"mixed margins: {margins}")
     if parts[0] in classes:
         return classes[parts[0]]
-    wider = " (--margins five has it)" if parts[0] in FIVE else ""
-    raise Unusable(f"margin is none of the {options.margins} classes: {parts[0]}{wider}")
+    wider = " (use --margins five)" if parts[0] in FIVE else ""
+    raise Unusable(f"margin is not one of the {options.margins} classes: {parts[0]}{wider}")
 
 
 def _first_of_mixed(crops: Sequence[Crop], options: Options) -> list[str]:
     mixed = sum("-" in crop.extra["margins"] for crop in crops)
     if options.mixed == "drop" or not mixed:
         return []
-    return [f"{mixed} masses have mixed margins and the first of them as label"]
+    return [f"{mixed} masses have mixed margins and are labelled with the first"]
 
 
 # --- the films with all lesions -------------------------------------------------------------------
 
 
 @dataclass
-class _Known:
+class _LesionIndex:
     """All lesions of the tables by their views, as P_00001_LEFT_CC, and the rows that tell less."""
 
     views: dict[str, list[_Lesion]] = field(default_factory=dict)
@@ -321,22 +321,22 @@ class _Known:
         return found
 
 
-def _add_calcifications(tables: Sequence[Path], known: _Known) -> list[str]:
+def _add_calcifications(tables: Sequence[Path], known: _LesionIndex) -> list[str]:
     """Read the calcifications, which are not imported, but are on the films."""
     notes = []
     for table in tables:
-        note = f"{table.name}: a table of calcifications, which have no margins; not imported"
+        note = f"{table.name}: calcifications, which have no margins, are not imported"
         try:
             rows, malformed = read_rows(table, PLACES)
         except UserError as error:
             problem = str(error).removeprefix(f"{table}: ")
-            notes.append(f"{note}, and {TABLE} lacks them: {problem}")
+            notes.append(f"{note}; {TABLE} lacks them: {problem}")
             continue
         known.lost += len(malformed)
         for row in rows:
             with suppress(Unusable):  # it is kept in mind
                 known.lesion(row, table.name, CALCS)
-        notes.append(f"{note}, but {TABLE} has them")
+        notes.append(f"{note}; {TABLE} has them")
     if not tables:
         notes.append(
             f"no tables of calcifications (calc_case_description_...csv): {TABLE} lacks them, so "
@@ -345,7 +345,7 @@ def _add_calcifications(tables: Sequence[Path], known: _Known) -> list[str]:
     return notes
 
 
-def _films(known: _Known, files: _Files) -> Films:
+def _films(known: _LesionIndex, files: _Files) -> Films:
     films, splits = Films(), known.splits()
     for view, lesions in known.views.items():
         film = _add_view(lesions, splits[lesions[0].patient], films, files)
@@ -375,7 +375,7 @@ def _add_view(
         except Unusable as error:
             films.refuse(film, f"{lesion.item}: {error}")
     if len(splits) > 1:
-        films.refuse(film, "its patient is in the train and in the test part")
+        films.refuse(film, "its patient is in both the train and the test part")
     for other in dict.fromkeys(path for path, _ in found.values() if path != film):
         if film not in films.problems and not _same_picture(film, other):
             films.refuse(film, "the films of its masses and calcifications differ")
@@ -418,10 +418,10 @@ def _film(lesion: _Lesion, files: _Files) -> tuple[Path, Size]:
     """The film of a lesion: the largest file in its folder."""
     paths = files.of(lesion.folders(lesion.film, FILM), lesion.series(FILM))
     if not paths:
-        raise Unusable("its film is not there")
+        raise Unusable("its film is missing")
     sizes = files.sizes(paths)
     if not sizes:
-        raise Unusable("its film is not readable as DICOM")
+        raise Unusable("its film is not a readable DICOM file")
     film = max(sizes, key=lambda path: np.prod(sizes[path]))
     return film, sizes[film]
 
@@ -431,10 +431,10 @@ def _mask(lesion: _Lesion, files: _Files, film: Path, size: Size) -> Path:
     paths = files.of(lesion.folders(lesion.name, MASK, CROPPED), lesion.series(MASK, CROPPED))
     paths = [path for path in paths if path != film]
     if not paths:
-        raise Unusable("its mask is not there")
+        raise Unusable("its mask is missing")
     sizes = files.sizes(paths)
     if not sizes:
-        raise Unusable("its mask is not readable as DICOM")
+        raise Unusable("its mask is not a readable DICOM file")
     as_film = [path for path, found in sizes.items() if found == size]
     if len(as_film) == 1:
         return as_film[0]

@@ -5,7 +5,7 @@
 Every JSON file below SRC is read. Images are looked for beside the JSON file, then in SRC, each
 time also in a folder images, in one with the name of the JSON file without "instances_", and in
 both. A word train, val or test in the name of the JSON file, or of its folder, is the split;
-without any, the test split is drawn. An annotation is a lesion: its category is the label; its
+otherwise the test split is drawn at random. An annotation is a lesion: its category is the label; its
 polygons or its mask (run lengths, also compressed) are the annotation, or else its bbox is the
 lesion box. Crowd regions are left out. `patient_id` of an image, where given, keeps a patient in
 one split.
@@ -20,7 +20,7 @@ from typing import Any
 
 from protopyramid.data.annotations import Outline, Polygons, outline_bounds
 from protopyramid.data.importers.base import Crop, ImportPlan, Options
-from protopyramid.data.importers.json_files import Content, Format, Gathered, find_in_json
+from protopyramid.data.importers.json_files import Content, Findings, Format, find_in_json
 from protopyramid.data.importers.outlines import (
     LONGEST_SIDE,
     Size,
@@ -57,7 +57,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Lesion:
-    """What an annotation tells, checked; `problems` are of the parts that are not used."""
+    """A checked annotation; `problems` are of the parts that are not used."""
 
     annotation: Polygons | None
     box: Box | None
@@ -75,9 +75,9 @@ def _objects(content: Content, part: str) -> Iterator[tuple[int, dict[str, Any]]
         yield place, item if isinstance(item, dict) else {}
 
 
-def _read_file(gathered: Gathered, path: Path, content: Content) -> None:
-    source, file = gathered.source, gathered.place(path)
-    pictures = _pictures(gathered, path, content)
+def _read_file(findings: Findings, path: Path, content: Content) -> None:
+    source, file = findings.source, findings.place(path)
+    pictures = _pictures(findings, path, content)
     labels = {
         _key(item.get("id")): str(item.get("name") or "").strip()
         for _, item in _objects(content, "categories")
@@ -89,28 +89,30 @@ def _read_file(gathered: Gathered, path: Path, content: Content) -> None:
         try:
             picture = _usable(named)
             lesion = _lesion(item, picture.size)
-            crop = _crop(gathered, picture, lesion, _label(item, labels), split)
+            crop = _crop(findings, picture, lesion, _label(item, labels), split)
         except Unusable as error:
-            gathered.skip(name, str(error), named.path if named else None)
+            findings.skip(name, str(error), named.path if named else None)
             continue
         for problem in lesion.problems:
-            gathered.skip(f"{name}, a part", problem, crop.image)
-        gathered.crops.append(crop)
+            findings.skip(f"{name}, a part", problem, crop.image)
+        findings.crops.append(crop)
     annotated = {_key(item.get("image_id")) for _, item in _objects(content, "annotations")}
     for place, item in _objects(content, "images"):
         if _key(item.get("id")) not in annotated:
             what = short(item.get("file_name", f"at place {place}"))
-            gathered.skip(f"{file} image {what}", "image without an annotation")
+            findings.skip(f"{file} image {what}", "image without an annotation")
 
 
-def _pictures(gathered: Gathered, path: Path, content: Content) -> dict[str, Picture]:
-    """The images of a file by their ids; one whose id is not its own cannot be used."""
+def _pictures(findings: Findings, path: Path, content: Content) -> dict[str, Picture]:
+    """The images of a file by their ids; one whose id is not unique cannot be used."""
     pictures: dict[str, Picture] = {}
     for _, item in _objects(content, "images"):
-        picture, key = _picture(gathered.source, path, item), _key(item.get("id"))
-        gathered.known |= {picture.path} if picture.path else set()
+        picture, key = _picture(findings.source, path, item), _key(item.get("id"))
+        findings.known |= {picture.path} if picture.path else set()
         twice = key in pictures
-        pictures[key] = replace(picture, problem="several images have its id") if twice else picture
+        pictures[key] = (
+            replace(picture, problem="several images share its id") if twice else picture
+        )
     return pictures
 
 
@@ -138,7 +140,7 @@ def _size(item: Mapping[str, Any]) -> Size | None:
         return None
     size = (number(item["width"]), number(item["height"]))
     if not all(0 < side <= LONGEST_SIDE for side in size):
-        raise Unusable(f"no sane size of the image: {size[0]:g} x {size[1]:g} pixels")
+        raise Unusable(f"invalid image size: {size[0]:g} x {size[1]:g} pixels")
     return size
 
 
@@ -169,7 +171,7 @@ def _label(item: Mapping[str, Any], labels: Mapping[str, str]) -> str:
 
 def _lesion(item: Mapping[str, Any], size: Size | None) -> Lesion:
     if item.get("iscrowd"):
-        raise Unusable("crowd region: it is no single lesion")
+        raise Unusable("crowd region: not a single lesion")
     shape = item.get("segmentation")
     problems: list[str] = []
     outlines: tuple[Outline, ...] = ()
@@ -189,7 +191,7 @@ def _lesion(item: Mapping[str, Any], size: Size | None) -> Lesion:
 def _mask(shape: Mapping[str, Any], size: Size | None) -> tuple[Outline, ...]:
     extent = shape.get("size")
     if size is not None and extent != [size[1], size[0]]:
-        raise Unusable(f"no mask: its size {short(extent)} is not that of its image")
+        raise Unusable(f"unusable mask: its size {short(extent)} is not that of its image")
     return mask_outlines(shape.get("counts"), extent)
 
 
@@ -200,7 +202,7 @@ def _polygons(shape: list[Any], size: Size | None, problems: list[str]) -> tuple
     for part in [shape] if flat else shape:
         try:
             if not isinstance(part, list) or len(part) % 2:
-                raise Unusable("no outline: not a list of x, y, x, y, ...")
+                raise Unusable("unusable outline: not a list of x, y, x, y, ...")
             outlines.append(as_outline(list(zip(part[::2], part[1::2], strict=True)), None))
         except Unusable as error:
             problems.append(str(error))
@@ -209,11 +211,11 @@ def _polygons(shape: list[Any], size: Size | None, problems: list[str]) -> tuple
     return tuple(outlines)
 
 
-def _crop(gathered: Gathered, picture: Picture, lesion: Lesion, label: str, split: str) -> Crop:
+def _crop(findings: Findings, picture: Picture, lesion: Lesion, label: str, split: str) -> Crop:
     assert picture.path is not None
-    stem = gathered.place(picture.path.with_name(image_stem(picture.path)))
+    stem = findings.place(picture.path.with_name(image_stem(picture.path)))
     return Crop(
-        name=gathered.names.new(stem),
+        name=findings.names.new(stem),
         image=picture.path,
         label=label,
         split=split,

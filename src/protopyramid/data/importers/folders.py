@@ -3,7 +3,7 @@
     SRC/<class>/<name>.png           or  SRC/<split>/<class>/<name>.png
 
 where <split> is train, val (valid, validation) or test; without such folders, the test split is
-drawn. A mask is looked for, in this order, in
+drawn at random. A mask is looked for, in this order, in
 
     <class>/<name>_mask.png          beside its image
     <class>_masks/<name>.png         beside the class folder
@@ -61,7 +61,7 @@ def find(source: Path, options: Options) -> ImportPlan:
             "SRC/train/CLASS/NAME.png is expected"
         )
     skipped += [
-        Skipped(relative(path, source), "mask without an image, or a further one of its image")
+        Skipped(relative(path, source), "mask without an image, or a second mask of the same image")
         for path in sorted(masks - used)
     ]
     return finish(source, crops, skipped, _mask_notes(crops), options)
@@ -86,9 +86,12 @@ def _place(source: Path, path: Path, splits: set[str]) -> tuple[str, str]:
     folders = path.relative_to(source).parts[:-1]
     in_split = bool(folders) and folders[0] in splits
     if not is_image(path):
-        return f"not an image that can be read: {path.suffix.lower() or 'no suffix'}", ""
+        return f"not a readable image: {path.suffix.lower() or 'no suffix'}", ""
     if splits and folders and not in_split:
-        return f"folder beside the splits: {folders[0]} is none of {', '.join(sorted(splits))}", ""
+        return (
+            f"folder beside the splits: {folders[0]} is not one of {', '.join(sorted(splits))}",
+            "",
+        )
     if len(folders) != 1 + in_split:
         return "not directly in a class folder", ""
     return "", SPLIT_WORDS[folders[0].lower()] if in_split else ""

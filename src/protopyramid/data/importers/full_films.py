@@ -1,7 +1,7 @@
 """The table films.csv: full films with all lesions on them, imported or not.
 
-`protopyramid data negatives` cuts tissue from these films. So a film is in the table only when the
-place of every lesion on it is known; of the others it is said why they are left out.
+`protopyramid data negatives` samples tissue from these films. So a film is in the table only when the
+place of every lesion on it is known; for the others, the reason is given.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Films:
         row = FilmRow(image, patient_id, split, mask, None if box is None else _wide(box))
         rows = self.rows.setdefault(image, [])
         if row.box is not None and not _is_place(row.box):
-            self.refuse(image, "a lesion is outside of it")
+            self.refuse(image, "a lesion is outside it")
         if any("\\" in path.as_posix() for path in (image, mask) if path):
-            self.refuse(image, "tables take the backslash in a path for a slash; rename it")
+            self.refuse(image, "its path has a backslash, which tables read as a slash; rename it")
         if rows and (rows[0].patient_id, rows[0].split) != (patient_id, split):
             self.refuse(image, "it belongs to two patients or splits")
         if row not in rows:
             rows.append(row)
 
     def refuse(self, image: Path, reason: str) -> None:
-        """Leave a film out, whatever else is known of it."""
+        """Leave a film out, whatever else is known about it."""
         self.problems.setdefault(image, reason)
 
     def table(self, splits: Mapping[str, str] | None = None) -> list[FilmRow]:
@@ -98,10 +98,11 @@ def _fields(row: FilmRow, folder: Path) -> list[str]:
     edges = (
         [""] * 4 if row.box is None else [f"{edge:.3f}".rstrip("0").rstrip(".") for edge in row.box]
     )
-    mask = "" if row.mask is None else _name(row.mask, folder)
-    return [_name(row.image, folder), row.patient_id, row.split, mask, *edges]
+    mask = "" if row.mask is None else path_from(folder, row.mask)
+    return [path_from(folder, row.image), row.patient_id, row.split, mask, *edges]
 
 
-def _name(path: Path, folder: Path) -> str:
+def path_from(folder: Path, path: Path) -> str:
+    """A path as it is written into a table in a folder."""
     # ".." leads up from where a link leads to, not from the link.
     return Path(os.path.relpath(os.path.abspath(path), folder.resolve())).as_posix()

@@ -4,14 +4,14 @@
     SRC/AllXML/<film>.xml          contours drawn in OsiriX, a property list
     SRC/INbreast.csv               BI-RADS and density of the films; optional
 
-SRC may also be the folder above. INbreast does not say what the margin of a mass is. It has
-contours of "spiculated regions", though: a mass that one of them overlaps gets the label
-"spiculated", any other mass the label "mass", which says nothing of its margin. The annotation of a
+SRC may also be the folder above. INbreast has no margin labels. It has
+contours of "spiculated regions", though: a mass that overlaps one of them gets the label
+"spiculated", any other mass the label "mass", which says nothing about its margin. The annotation of a
 spiculated mass is its contour together with that of the spiculated region, since the spicules are
 what the label is about. Patients are the codes in the file names.
 
-films.csv has the boxes of all contours and points. A film without any is said to show no lesion,
-unless the table gives it another BI-RADS category than 1.
+films.csv has the boxes of all contours and points. A film without any is taken to show no lesion,
+unless the table gives it a BI-RADS category other than 1.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ POINT = re.compile(r"\s*\(\s*([^,()]+?)\s*,\s*([^,()]+?)\s*\)\s*")
 # The names are typed by hand: "Espiculated Region" and "Spiculated region" occur too.
 MASS, SPICULATED = re.compile(r"mass(es)?( \d+)?"), re.compile(r"e?spiculated region")
 NO_MARGINS = (
-    "INbreast has no margin labels: a mass that a spiculated region overlaps is labelled "
-    '"spiculated", any other "mass", which says nothing of its margin'
+    "INbreast has no margin labels: a mass that overlaps a spiculated region is labelled "
+    '"spiculated", any other "mass", which says nothing about its margin'
 )
 
 
@@ -89,7 +89,7 @@ class Region:
         """The box around the points; one alone marks a small calcification."""
         points = [(coordinate(x), coordinate(y)) for x, y in self._pairs()]
         if not points:
-            raise Unusable("no outline: it has no points")
+            raise Unusable("unusable outline: it has no points")
         return outline_bounds([tuple(points)])
 
     def _pairs(self) -> list[tuple[str, str]]:
@@ -98,7 +98,7 @@ class Region:
 
 def _coordinates(match: re.Match[str] | None) -> tuple[str, str]:
     if match is None:
-        raise Unusable("no outline: a point is not of the form (x, y)")
+        raise Unusable("unusable outline: a point is not of the form (x, y)")
     return match[1], match[2]
 
 
@@ -169,10 +169,10 @@ def _films(source: Path, root: Path) -> tuple[list[Film], list[Skipped]]:
     for path in files:
         match = FILM_NAME.fullmatch(path.name)
         if match is None:
-            reason = "not named as a film: FILM_PATIENT_MG_SIDE_VIEW_ANON.dcm is expected"
+            reason = "not named like a film: FILM_PATIENT_MG_SIDE_VIEW_ANON.dcm is expected"
             skipped.append(Skipped(relative(path, source), reason))
         elif match[1] in films:
-            reason = f"film is there twice: also as {films[match[1]].path.name}"
+            reason = f"duplicate film: also as {films[match[1]].path.name}"
             skipped.append(Skipped(relative(path, source), reason))
         else:
             view = {"ML": "MLO"}.get(match[4].upper(), match[4].upper())

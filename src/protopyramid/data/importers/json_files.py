@@ -1,4 +1,4 @@
-"""What the formats of JSON files share: each file below the source is read, and none is lost."""
+"""What the JSON formats share: every file below the source is read, and none is dropped silently."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Content = Mapping[str, Any]
 
 
 @dataclass
-class Gathered:
-    """What the JSON files of a source have told so far.
+class Findings:
+    """What has been found in the JSON files of a source so far.
 
-    known: images that a file names; unclear: why images cannot be films with all lesions known.
+    known: images that a file refers to; unclear: why images are not films with all lesions known.
     """
 
     source: Path
@@ -51,35 +51,35 @@ class Gathered:
 class Format:
     """A format of JSON files: its name, the lists that each file has, and what reads a file.
 
-    `read_file` adds what it finds to what was gathered, or raises Unusable for the whole file.
+    `read_file` adds what it finds to what was findings, or raises Unusable for the whole file.
     """
 
     name: str
     lists: Sequence[str]
-    read_file: Callable[[Gathered, Path, Content], None]
+    read_file: Callable[[Findings, Path, Content], None]
 
 
 def find_in_json(source: Path, options: Options, kind: Format) -> ImportPlan:
     """The lesions of all files of a format below the source."""
     files, skipped = walk(source)
-    gathered = Gathered(source, skipped)
+    findings = Findings(source, skipped)
     paths = [path for path in files if path.suffix.lower() == ".json"]
-    if not sum(_take(gathered, path, kind) for path in paths):
-        tried = {gathered.place(path) for path in paths}
+    if not sum(_take(findings, path, kind) for path in paths):
+        tried = {findings.place(path) for path in paths}
         raise UserError(
-            f"{source}: no {kind.name} file in it (JSON with {_words(kind.lists)}); "
+            f"{source}: holds no {kind.name} file (JSON with {_words(kind.lists)}); "
             + next(
                 (f"{skip.item}: {skip.reason}" for skip in skipped if skip.item in tried),
                 "give the folder that holds one",
             )
         )
     for path in files:
-        if is_image(path) and path not in gathered.known:
-            gathered.skip(gathered.place(path), f"image that no {kind.name} file names")
-    return finish(source, gathered.crops, gathered.skipped, [], options, gathered.unclear)
+        if is_image(path) and path not in findings.known:
+            findings.skip(findings.place(path), f"image that no {kind.name} file refers to")
+    return finish(source, findings.crops, findings.skipped, [], options, findings.unclear)
 
 
-def _take(gathered: Gathered, path: Path, kind: Format) -> bool:
+def _take(findings: Findings, path: Path, kind: Format) -> bool:
     """Read a file; whether it is of the format."""
     ours = False
     try:
@@ -88,9 +88,9 @@ def _take(gathered: Gathered, path: Path, kind: Format) -> bool:
             if not isinstance(content.get(name), list):
                 raise Unusable(f"not a {kind.name} file: it has no list {name}")
         ours = True
-        kind.read_file(gathered, path, content)
+        kind.read_file(findings, path, content)
     except Unusable as error:
-        gathered.skip(gathered.place(path), str(error))
+        findings.skip(findings.place(path), str(error))
     return ours
 
 

@@ -4,7 +4,7 @@ Every JSON file below SRC is read; imagePath is relative to it and must not leav
 lesion: polygons, rectangles and circles, whose label is the class. Shapes with the same label and
 group_id are one lesion. Points, lines and other shapes are left out, as is a lesion whose image is
 not there as a file: the copy inside the JSON file (imageData) is not used. A folder train, val or
-test in the path of the JSON file is the split; without any, the test split is drawn.
+test in the path of the JSON file is the split; otherwise the test split is drawn at random.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protopyramid.data.annotations import Annotation, Circle, Outline, Point, Polygons
+from protopyramid.data.annotations import Annotation, Circle, Outline, Polygons
+from protopyramid.data.geometry import Point
 from protopyramid.data.importers.base import Crop, ImportPlan, Options
-from protopyramid.data.importers.json_files import Content, Format, Gathered, find_in_json
+from protopyramid.data.importers.json_files import Content, Findings, Format, find_in_json
 from protopyramid.data.importers.outlines import (
     Size,
     as_box,
@@ -44,15 +45,15 @@ def find(source: Path, options: Options) -> ImportPlan:
     return find_in_json(source, options, Format("labelme", ("shapes",), _read_file))
 
 
-def _read_file(gathered: Gathered, path: Path, content: Content) -> None:
-    image = _image(gathered.source, path, content)
-    gathered.known.add(image)
-    size = _checked_size(image, content, gathered.unclear)
-    split = _split(path.relative_to(gathered.source))
-    stem = gathered.place(path).rpartition(".")[0]
-    for label, annotation in _lesions(content["shapes"], size, path, image, gathered):
-        name = gathered.names.new(stem)
-        gathered.crops.append(Crop(name, image, label, split, annotation=annotation))
+def _read_file(findings: Findings, path: Path, content: Content) -> None:
+    image = _image(findings.source, path, content)
+    findings.known.add(image)
+    size = _checked_size(image, content, findings.unclear)
+    split = _split(path.relative_to(findings.source))
+    stem = findings.place(path).rpartition(".")[0]
+    for label, annotation in _lesions(content["shapes"], size, path, image, findings):
+        name = findings.names.new(stem)
+        findings.crops.append(Crop(name, image, label, split, annotation=annotation))
 
 
 def _image(source: Path, path: Path, content: Content) -> Path:
@@ -85,10 +86,10 @@ def _split(path: Path) -> str:
 
 
 def _lesions(
-    shapes: Sequence[Any], size: Size | None, path: Path, image: Path, gathered: Gathered
+    shapes: Sequence[Any], size: Size | None, path: Path, image: Path, findings: Findings
 ) -> Iterator[tuple[str, Annotation]]:
     """Label and annotation of each lesion, in the order of their first shapes."""
-    file = gathered.place(path)
+    file = findings.place(path)
     groups: dict[tuple[str, str], list[Shape]] = {}
     for place, item in enumerate(shapes, 1):
         item = item if isinstance(item, dict) else {}
@@ -101,9 +102,9 @@ def _lesions(
             drawn = _shape(item, size)
             groups.setdefault((label, key), []).append(drawn)
         except Unusable as error:
-            gathered.skip(f"{file} shape {place}", str(error), image)
+            findings.skip(f"{file} shape {place}", str(error), image)
     if not shapes:
-        gathered.skip(file, "no shape is drawn", image)
+        findings.skip(file, "no shapes", image)
     for (label, _), members in groups.items():
         yield label, _together(members)
 
@@ -117,14 +118,14 @@ def _shape(item: Mapping[str, Any], size: Size | None) -> Shape:
     if kind == "rectangle":
         if len(points) not in (2, 4):
             raise Unusable(
-                f"no rectangle: {len(points)} points, but two corners or four are needed"
+                f"unusable rectangle: {len(points)} points, but two or four corners are needed"
             )
         return _rectangle(points, size) if len(points) == 2 else as_outline(points, size)
     if kind == "circle":
         if len(points) != 2:
-            raise Unusable(f"no circle: {len(points)} points, but centre and edge are needed")
+            raise Unusable(f"unusable circle: {len(points)} points, but centre and edge are needed")
         return _circle(points, size)
-    raise Unusable(f"shape of a kind that has no inside or is not read: {printable(kind)}")
+    raise Unusable(f"unsupported shape, or one without an inside: {printable(kind)}")
 
 
 def _list(value: object) -> list[Any]:
@@ -133,7 +134,7 @@ def _list(value: object) -> list[Any]:
 
 def _point(pair: object) -> Point:
     if not isinstance(pair, list) or len(pair) != 2:
-        raise Unusable("no outline: a point is not of the form [x, y]")
+        raise Unusable("unusable outline: a point is not of the form [x, y]")
     return coordinate(pair[0]), coordinate(pair[1])
 
 
@@ -148,7 +149,7 @@ def _circle(points: Sequence[Point], size: Size | None) -> Circle:
     centre, edge = points
     radius = math.dist(centre, edge)
     if not radius:
-        raise Unusable("no circle: it has no radius")
+        raise Unusable("unusable circle: its radius is zero")
     x, y = centre
     check_within((x - radius, y - radius, x + radius, y + radius), size)
     return Circle(centre, radius)

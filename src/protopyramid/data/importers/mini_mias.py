@@ -5,8 +5,8 @@ and radius of a circle around it, y counted from the lower edge. Films go in pai
 right) and mdb002 (even, left) are the breasts of one woman. A film with several abnormalities has
 several lines; normal films end after NORM, and some abnormal ones have no coordinates.
 
-A download in part is normal: lines without a film are listed, and the splits come from the whole
-table, so that no woman changes hers when more films arrive.
+A partial download is normal: lines without a film are listed as skipped, and the splits come from the
+whole table, so that no woman changes hers when more films arrive.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def find(source: Path, options: Options) -> ImportPlan:
     crops: list[Crop] = []
     skipped = list(hidden)
     skipped += [
-        Skipped(f"{table.name}: {film}", f"line that is not understood: {short(text)}")
+        Skipped(f"{table.name}: {film}", f"line not understood: {short(text)}")
         for film, text in unread
     ]
     missing: set[str] = set()
@@ -121,7 +121,7 @@ def find(source: Path, options: Options) -> ImportPlan:
     all_films = _with_lesions(lines, films)
     for film, _ in unread:
         if film in films:
-            all_films.refuse(films[film], "a line of the table is not understood")
+            all_films.refuse(films[film], "a line of the table was not understood")
     splits = {crop.patient_id: crop.split for crop in crops}
     return ImportPlan(
         [crop for crop in crops if crop.name not in missing],
@@ -146,7 +146,7 @@ def _table(source: Path, files: Sequence[Path]) -> tuple[Path, list[_Line], list
                 candidates.append((path.stem.lower() == "info", len(lines), path, lines, texts))
     if not candidates:
         raise UserError(
-            f"{source}: no table of films (Info.txt, with lines as 'mdb001 G CIRC B 535 425 197'); "
+            f"{source}: no table of films (Info.txt, with lines like 'mdb001 G CIRC B 535 425 197'); "
             "put it beside the films"
         )
     best = max(candidates, key=lambda each: each[:2])
@@ -174,15 +174,15 @@ def _lines(texts: Iterable[str]) -> list[_Line]:
 
 
 def _films(files: Sequence[Path]) -> tuple[dict[str, Path], dict[Path, str]]:
-    """The file of each film, a PGM before copies in other formats, and why other images are none."""
+    """The file of each film, a PGM before copies in other formats, and why other images are not films."""
     films: dict[str, Path] = {}
     others: dict[Path, str] = {}
     images = [path for path in files if path.suffix.lower() in SUFFIXES]
     for path in sorted(images, key=lambda path: SUFFIXES.index(path.suffix.lower())):
         if not re.fullmatch(r"mdb\d{3}", path.stem, re.IGNORECASE):
-            others[path] = "image that is not named as a film: mdb001.pgm is expected"
+            others[path] = "image not named like a film: mdb001.pgm is expected"
         elif films.setdefault(path.stem.lower(), path) != path:
-            others[path] = f"copy of a film: {films[path.stem.lower()].name} is taken"
+            others[path] = f"copy of a film: {films[path.stem.lower()].name} is used"
     return dict(sorted(films.items())), others
 
 
@@ -208,7 +208,7 @@ def _with_lesions(lines: Sequence[_Line], films: Mapping[str, Path]) -> Films:
 def _film_problem(path: Path | None) -> str:
     """Why a film cannot be used, as far as its header tells."""
     if path is None:
-        return "its film is not there"
+        return "its film is missing"
     try:
         with Image.open(path) as image:
             size = image.size
@@ -221,7 +221,7 @@ def _film_problem(path: Path | None) -> str:
 
 def _crop(line: _Line, film: Path | None, radii: Sequence[float], options: Options) -> Crop:
     if line.kind in NOT_MASSES:
-        raise Unusable(f"is no mass but {line.kind} ({NOT_MASSES[line.kind]})")
+        raise Unusable(f"not a mass, but {line.kind} ({NOT_MASSES[line.kind]})")
     crop = Crop(
         name=line.name,
         image=film or Path(f"{line.film}.pgm"),
@@ -239,12 +239,12 @@ def _crop(line: _Line, film: Path | None, radii: Sequence[float], options: Optio
         return replace(crop, tissue=_tissue(line, radii, options))
     circle = line.circle
     if circle is None or circle.radius <= 0:
-        raise Unusable("has no coordinates")
+        raise Unusable("no coordinates")
     return replace(crop, annotation=circle, box=bounds(circle))
 
 
 def _tissue(line: _Line, radii: Sequence[float], options: Options) -> Tissue:
-    """A square as large as the crop of some mass of the table."""
+    """A tissue patch as large as the crop of a random mass of the table."""
     rng = np.random.default_rng([options.seed, line.number])
     radius = float(rng.choice(sorted(radii))) if radii else TYPICAL_RADIUS
     side = max(1, round(2 * radius * (1 + 2 * options.margin)))

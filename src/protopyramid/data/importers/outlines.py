@@ -1,4 +1,4 @@
-"""Outlines of lesions: checked, compared, and made from run-length masks.
+"""Outlines and boxes of a download: checked, compared, and converted from run-length masks.
 
 Points are x, y in pixels of the full image, whose upper left corner is (0, 0).
 """
@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from protopyramid.data.annotations import Outline, Point, outline_bounds
+from protopyramid.data.annotations import Outline, outline_bounds
+from protopyramid.data.geometry import Point
 from protopyramid.data.importers.reading import Unusable, number
 from protopyramid.data.manifest import Box
 
 Size = tuple[float, float]  # width, height
 
-LONGEST_SIDE = 2**16  # pixels; larger images are no images
+LONGEST_SIDE = 2**16  # pixels; no image is larger
 ENOUGH_POINTS = 1000
 MOST_POINTS = 20_000  # of an outline; drawn ones have hundreds
 
@@ -25,7 +26,7 @@ def coordinate(value: object) -> float:
     """A number of pixels that some image could have, or a little beyond it."""
     found = number(value)
     if abs(found) > 2 * LONGEST_SIDE:
-        raise Unusable(f"outside of any image: {found:g}")
+        raise Unusable(f"outside any image: {found:g}")
     return found
 
 
@@ -33,12 +34,12 @@ def as_outline(pairs: Iterable[Sequence[object]], size: Size | None) -> Outline:
     """A closed outline of some area, at least a part of it within the image."""
     points = tuple((coordinate(pair[0]), coordinate(pair[1])) for pair in pairs)
     if len(points) > MOST_POINTS:
-        raise Unusable(f"no outline: {len(points)} points, of {MOST_POINTS} that are read")
+        raise Unusable(f"unusable outline: {len(points)} points, the limit is {MOST_POINTS}")
     if len(set(points)) < 3:
-        raise Unusable(f"no outline: {len(set(points))} different point(s), three are needed")
+        raise Unusable(f"unusable outline: {len(set(points))} distinct point(s), three are needed")
     bounds = outline_bounds([points])
     if bounds[0] == bounds[2] or bounds[1] == bounds[3]:
-        raise Unusable("no outline: all points are on one line")
+        raise Unusable("unusable outline: all points are on one line")
     check_within(bounds, size)
     return points
 
@@ -47,17 +48,17 @@ def as_box(x0: object, y0: object, x1: object, y1: object, size: Size | None) ->
     """A box of some area, at least a part of it within the image."""
     box = (coordinate(x0), coordinate(y0), coordinate(x1), coordinate(y1))
     if box[2] <= box[0] or box[3] <= box[1]:
-        raise Unusable("no box: it is empty or inverted")
+        raise Unusable("unusable box: it is empty or inverted")
     check_within(box, size)
     return box
 
 
 def check_within(box: Box, size: Size | None) -> None:
-    """Refuse a box beside the image; without a size, one left of it or above."""
+    """Refuse a box outside the image; without a size, one to its left or above it."""
     width, height = size or (np.inf, np.inf)
     if box[0] >= width or box[1] >= height or box[2] <= 0 or box[3] <= 0:
         extent = f": the image has {width:g} x {height:g} pixels" if size else ""
-        raise Unusable(f"outside of its image{extent}")
+        raise Unusable(f"outside its image{extent}")
 
 
 def overlap(first: Outline, second: Outline) -> bool:
@@ -110,7 +111,7 @@ def _side(
 def run_lengths(text: str) -> list[int]:
     """The counts in the compressed string of a COCO mask.
 
-    Six bits a letter from "0" on: five of value, low ones first, and one that says that more
+    Six bits per character from "0" on: five of the value, low ones first, and one that says that more
     follow; the last value bit is the sign. From the fourth count on, it is the difference from the
     count two before.
 
@@ -122,7 +123,7 @@ def run_lengths(text: str) -> list[int]:
     for letter in text:
         bits = ord(letter) - 48
         if not 0 <= bits < 64 or shift > 60:
-            raise Unusable("no mask: letters that do not belong in the compressed counts")
+            raise Unusable("unusable mask: invalid characters in the compressed counts")
         value |= (bits & 31) << shift
         shift += 5
         if bits & 32:
@@ -132,7 +133,7 @@ def run_lengths(text: str) -> list[int]:
         counts.append(value + counts[-2] if len(counts) > 2 else value)
         value = shift = 0
     if shift:
-        raise Unusable("no mask: the compressed counts are cut short")
+        raise Unusable("unusable mask: the compressed counts are truncated")
     return counts
 
 
@@ -145,12 +146,12 @@ def mask_outlines(counts: object, size: object) -> tuple[Outline, ...]:
         counts = run_lengths(counts)
     height, width = _mask_size(size)
     if not isinstance(counts, list) or not all(isinstance(each, int) for each in counts):
-        raise Unusable("no mask: counts that are not whole numbers")
+        raise Unusable("unusable mask: counts are not integers")
     if min(counts, default=0) < 0 or sum(counts) != height * width:
-        raise Unusable(f"no mask: the counts do not fill {width} x {height} pixels")
+        raise Unusable(f"unusable mask: the counts do not fill {width} x {height} pixels")
     outlines = tuple(_rectangles(_column_runs(counts, height)))
     if not outlines:
-        raise Unusable("no mask: it is empty")
+        raise Unusable("unusable mask: it is empty")
     return outlines
 
 
@@ -159,7 +160,7 @@ def _mask_size(size: object) -> tuple[int, int]:
         height, width = size
         if 0 < height <= LONGEST_SIDE and 0 < width <= LONGEST_SIDE:
             return height, width
-    raise Unusable("no mask: no sane size [height, width]")
+    raise Unusable("unusable mask: invalid size [height, width]")
 
 
 def _column_runs(counts: Sequence[int], height: int) -> Iterator[tuple[int, int, int]]:

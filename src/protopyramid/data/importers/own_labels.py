@@ -1,4 +1,4 @@
-"""What the formats with labels of the user's own share: spellings, patients and splits."""
+"""What the formats with user-defined labels share: spellings, patients and splits."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def finish(
         told.append(f"labels renamed: {names}")
     if not all(has_patient(crop) for crop in crops):
         told.append(
-            "images without a patient id each count as a patient, so one patient may be in several "
-            "splits, and the test figures flatter then"
+            "each image without a patient id counts as a patient, so one patient may be in several "
+            "splits and make the test results look better than they are"
         )
     films = Films() if unclear is None else _films(crops, unclear)
     told += split_notes

@@ -1,6 +1,6 @@
-"""Reading what others wrote: files are found, tables and JSON read, and nothing is trusted.
+"""Reading a download: files are found, tables and JSON are parsed, and nothing is trusted.
 
-An item that cannot be used raises Unusable, whose text is the reason that the user is told.
+An item that cannot be used raises Unusable, whose message is the reason given to the user.
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from protopyramid.data.importers.base import Skipped
-from protopyramid.data.io.decoding import is_dicom, read_dicom_size
+from protopyramid.data.io.decoding import read_size
 from protopyramid.data.tables import read_table
 from protopyramid.errors import UserError
 
 LARGEST_TEXT = 2**30  # bytes; the largest COCO annotation file in common use has half of that
 LONGEST_NAME = 100  # bytes, so that a suffix has room
 SHOWN = 100  # letters of a value in a message
-TWICE = "folder that is there twice, by a link"
+TWICE = "folder that was already read, through a link"
 
 
 class Unusable(Exception):
-    """One item of a download cannot be used; the message is a reason, as Skipped has it."""
+    """One item of a download cannot be used; the message is a reason for Skipped."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Row:
 
 @dataclass
 class Names:
-    """Gives out names of files that are plain and different, also where case does not count."""
+    """Gives out plain, distinct file names, also for file systems that ignore case."""
 
     taken: dict[str, int] = field(default_factory=dict)  # name -> the last number tried with it
 
@@ -81,7 +79,7 @@ def relative(path: Path, source: Path) -> str:
 def walk(source: Path) -> tuple[list[Path], list[Skipped]]:
     """All files below a folder in a fixed order, and what is hidden, no file, or not to be named.
 
-    Links are followed, but no folder is entered twice, so that a link to a folder above is no trap.
+    Links are followed, but no folder is read twice, so that a link to a folder above does no harm.
     """
     files: list[Path] = []
     skipped: list[Skipped] = []
@@ -99,7 +97,9 @@ def walk(source: Path) -> tuple[list[Path], list[Skipped]]:
     entered = {os.path.realpath(source)}
     for folder, folders, names in os.walk(source, onerror=unreadable, followlinks=True):
         paths = [Path(folder, name) for name in sorted(names)]
-        files += [path for path in paths if usable(path, "" if path.is_file() else "no file")]
+        files += [
+            path for path in paths if usable(path, "" if path.is_file() else "not a regular file")
+        ]
         kept = []
         for name in sorted(folders):
             real = os.path.realpath(Path(folder, name))
@@ -123,21 +123,21 @@ def _name_problem(name: str) -> str:
 def inside(source: Path, folder: Path, name: str) -> Path:
     """The path of a file that a download names, relative to one of its folders.
 
-    Only a path within the source is given out: a download must not reach for other files.
+    Only paths within the source are accepted: a download must not name files elsewhere.
     """
     name = name.replace("\\", "/")
     if not name.strip() or "\0" in name:
-        raise Unusable("no image file is named")
+        raise Unusable("no image file is given")
     if name.startswith("/") or re.match(r"[A-Za-z]:", name):
         raise Unusable(f"absolute path of the image: {printable(name)}; make it relative")
     below = Path(os.path.relpath(os.path.abspath(folder / name), os.path.abspath(source)))
     if below.is_absolute() or ".." in below.parts:
-        raise Unusable(f"path of the image leads out of the source: {printable(name)}")
+        raise Unusable(f"path of the image leads outside the source: {printable(name)}")
     return source / below
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is such a file; a name that no file can have is none."""
+    """Whether there is such a file; False for a name that no file can have."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -145,28 +145,14 @@ def is_file(path: Path) -> bool:
 
 
 def check_size(path: Path, size: tuple[float, float] | None) -> None:
-    """Refuse an image whose header tells another (width, height) than its annotation does."""
-    real = None if size is None else _header_size(path)
+    """Refuse an image whose header gives another (width, height) than its annotation."""
+    known = None if size is None else read_size(path)
+    real = None if known is None else known[::-1]
     if size is not None and real is not None and real != size:
         raise Unusable(
-            f"image of another size than annotated: {real[0]} x {real[1]} pixels, "
+            f"image size differs from its annotation: {real[0]} x {real[1]} pixels, "
             f"not {size[0]:g} x {size[1]:g}"
         )
-
-
-def _header_size(path: Path) -> tuple[int, int] | None:
-    """Width and height by an image's header; None if it is broken, of which the writer tells."""
-    if is_dicom(path):
-        try:
-            size = read_dicom_size(path)
-        except UserError:
-            return None
-        return None if size is None else (size[1], size[0])
-    try:
-        with Image.open(path) as image:
-            return image.size
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return None
 
 
 def number(value: object) -> float:
@@ -186,7 +172,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         size = path.stat().st_size
         if size > LARGEST_TEXT:
-            raise Unusable(f"file too large: {size} bytes, of {LARGEST_TEXT} that are read")
+            raise Unusable(f"file too large: {size} bytes, the limit is {LARGEST_TEXT}")
         return path.read_bytes()
     except OSError as error:
         raise Unusable(f"cannot be read: {error.strerror}") from None
@@ -200,7 +186,7 @@ def read_json(path: Path) -> dict[str, Any]:
         reason = str(error).partition(":")[0]
         raise Unusable(f"not JSON: {reason}") from None
     if not isinstance(content, dict):
-        raise Unusable("not JSON: no object in it")
+        raise Unusable("not JSON: not an object")
     return content
 
 

@@ -50,15 +50,15 @@ def with_splits(crops: Sequence[Crop], options: Options) -> tuple[list[Crop], li
     if not unnamed:
         return list(crops), []
     if any(crop.split == "test" for crop in crops):
-        note = f"{len(unnamed)} crop(s) belong to no named split and are put into train"
+        note = f"{len(unnamed)} crop(s) have no split and are put into train"
         return [replace(crop, split=crop.split or "train") for crop in crops], [note]
     drawn = iter(split_by_patient(unnamed, options))
     found = [crop if crop.split else next(drawn) for crop in crops]
     if options.test_fraction <= 0:
-        return found, ["no split is given: all are train"]
+        return found, ["no splits are given: all crops are in train"]
     unit = "patients" if all(has_patient(crop) for crop in unnamed) else "images"
     note = (
-        f"no split is given: about {options.test_fraction:.0%} of the {unit}, drawn with seed "
+        f"no splits are given: about {options.test_fraction:.0%} of the {unit}, drawn with seed "
         f"{options.seed}, are the test split"
     )
     return found, [note]

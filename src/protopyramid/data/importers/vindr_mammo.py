@@ -65,7 +65,7 @@ def find(source: Path, options: Options) -> ImportPlan:
     rows, skipped = read_rows(source / TABLE, COLUMNS)
     notes = [NO_MARGINS]
     if skipped:
-        notes.append(f"{len(skipped)} row(s) cannot be read: {FILMS} may lack their findings")
+        notes.append(f"{len(skipped)} row(s) are malformed: {FILMS} may lack their findings")
     films = Films()
     crops: list[Crop] = []
     names = Names()
@@ -76,7 +76,7 @@ def find(source: Path, options: Options) -> ImportPlan:
             crop = _crop(source, row, names)
             first = seen.setdefault((crop.image, crop.box), row.line)
             if first != row.line:
-                raise Unusable(f"the same box as in another row: row {first}")
+                raise Unusable(f"duplicate box: same as row {first}")
             crops.append(crop)
         except Unusable as error:
             item = f"{TABLE} row {row.line} ({printable(row['image_id'])})"
@@ -105,7 +105,7 @@ def _add_film(source: Path, row: Row, films: Films) -> None:
 def _split(row: Row) -> str:
     split = SPLITS.get(row["split"].lower())
     if split is None:
-        raise Unusable(f"no split training or test: {printable(row['split'])!r}")
+        raise Unusable(f"split is neither training nor test: {printable(row['split'])!r}")
     return split
 
 
@@ -154,7 +154,7 @@ def read_categories(text: str) -> list[str]:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         found = None
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found) or not found:
-        raise Unusable(f"finding_categories is no list of names: {printable(text[:40])!r}")
+        raise Unusable(f"finding_categories is not a list of names: {printable(text[:40])!r}")
     return [printable(each.strip()) for each in found]
 
 
@@ -162,7 +162,7 @@ def _image(source: Path, row: Row) -> Path:
     """The film of a row; ids are plain names, so that no row reaches for other folders."""
     for column in ("study_id", "image_id"):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", row[column]):
-            raise Unusable(f"not an id in {column}: {printable(row[column])!r}")
+            raise Unusable(f"invalid {column}: {printable(row[column])!r}")
     folder = source / IMAGES / row["study_id"]
     for suffix in SUFFIXES:
         path = folder / f"{row['image_id']}{suffix}"
@@ -178,5 +178,5 @@ def _leftover_images(source: Path, rows: Iterable[Row]) -> list[Skipped]:
     for path in files:
         if (path.parent.name, path.stem) not in known:
             what = "film" if is_image(path) else "file"
-            skipped.append(Skipped(relative(path, source), f"{what} that no row names"))
+            skipped.append(Skipped(relative(path, source), f"{what} that no row refers to"))
     return skipped

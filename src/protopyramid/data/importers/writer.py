@@ -1,6 +1,7 @@
 """From an import plan to a dataset: crops, masks, manifest.
 
-    images/NAME.png (16-bit grey)  masks/NAME.png (0 and 255)  manifest.csv  skipped.csv
+    images/NAME.png (16-bit grey)  masks/NAME.png (0 and 255)  skipped.csv
+    manifest.csv (with the film that each crop comes from and its region there)
     films.csv (the full films with all of their lesions, for `data negatives`)
     import.json (the options)  import.jsonl (the journal: what was made of each image, to resume)
 
@@ -27,16 +28,19 @@ import numpy as np
 from protopyramid.data.annotations import MaskFile, drawn_mask
 from protopyramid.data.cropping import (
     Array,
+    is_coloured,
+    to_16_bits,
+    to_grey,
+)
+from protopyramid.data.geometry import (
+    Box,
     Mask,
     NoCrop,
-    Square,
+    Region,
     clipped,
     cut,
     extent,
-    is_coloured,
     square_around,
-    to_16_bits,
-    to_grey,
 )
 from protopyramid.data.importers.base import (
     NEGATIVE,
@@ -47,10 +51,11 @@ from protopyramid.data.importers.base import (
     Tissue,
 )
 from protopyramid.data.importers.full_films import TABLE as FILMS
+from protopyramid.data.importers.full_films import path_from
 from protopyramid.data.importers.full_films import table_text as films_text
 from protopyramid.data.io.decoding import read_image, read_marks
 from protopyramid.data.io.encoding import png_bytes
-from protopyramid.data.manifest import BOX_COLUMNS, KNOWN, SPLITS, Box
+from protopyramid.data.manifest import BOX_COLUMNS, KNOWN, SOURCE_COLUMNS, SPLITS
 from protopyramid.data.masks import MaskSizeError, resized_mask
 from protopyramid.data.negatives.patches import sample_patches
 from protopyramid.errors import UserError
@@ -69,7 +74,7 @@ from protopyramid.utils.tables import csv_text
 VERSION = 1  # of the crops: another one is another result
 SETTINGS, JOURNAL = "import.json", "import.jsonl"
 MANIFEST, SKIPPED = "manifest.csv", "skipped.csv"
-COLUMNS = ("image", "label", "split", "mask", "patient_id", *BOX_COLUMNS)
+COLUMNS = ("image", "label", "split", "mask", "patient_id", *BOX_COLUMNS, *SOURCE_COLUMNS)
 PATIENTS_SHOWN = 5
 TISSUE_SHARES = (
     1.0,
@@ -86,7 +91,7 @@ class CropRecord:
     """A crop that was written, with its lesion box in pixels of the crop.
 
     mask: whether it has one. padded: black beyond the edge of its image. scaled: the mask was resized
-    to the image. smaller: a tissue patch smaller than wanted.
+    to the image. smaller: a tissue patch smaller than wanted. region: the crop's place in its image.
     """
 
     name: FileName
@@ -95,6 +100,7 @@ class CropRecord:
     padded: bool = False
     scaled: bool = False
     smaller: bool = False
+    region: Box | None = None
 
 
 @dataclass(frozen=True)
@@ -237,7 +243,7 @@ def _check_names(crops: Sequence[Crop]) -> None:
                 f"{crop.image}: its crop would be called {crop.name!r}, like a crop of {other.image}; "
                 "rename one of them"
             )
-        clash = [column for column in crop.extra if column in KNOWN]
+        clash = [column for column in crop.extra if column in (*KNOWN, *SOURCE_COLUMNS)]
         if clash:
             raise UserError(
                 f"{crop.image}: column {clash[0]!r} is one of the manifest's own; rename it"
@@ -370,12 +376,16 @@ def _write_crop(job: _Job, crop: Crop, image: Array) -> CropRecord | SkippedCrop
         write_bytes(job.folder / "masks" / f"{crop.name}.png", png_bytes(mask))
     has_mask = cropped.mask is not None
     flags = (cropped.padded, cropped.scaled, cropped.smaller)
-    return CropRecord(crop.name, has_mask, cropped.box, *flags)
+    region = cropped.region or Region.whole(*image.shape)
+    return CropRecord(crop.name, has_mask, cropped.box, *flags, region.box)
 
 
 @dataclass(frozen=True)
 class _CroppedImage:
-    """A crop (S, S) or whole image (H, W), with its mask and its lesion box in pixels of the crop."""
+    """A crop (S, S) or whole image (H, W), with its mask and its lesion box in pixels of the crop.
+
+    region: where the crop lies in its image; None if it is all of it.
+    """
 
     image: Array
     mask: Mask | None = None
@@ -383,6 +393,7 @@ class _CroppedImage:
     padded: bool = False
     scaled: bool = False
     smaller: bool = False
+    region: Region | None = None
 
 
 def _cropped(crop: Crop, image: Array, margin: float) -> _CroppedImage:
@@ -395,19 +406,18 @@ def _cropped(crop: Crop, image: Array, margin: float) -> _CroppedImage:
     if crop.whole and mask is not None and not mask.any():
         return _CroppedImage(image, None if crop.label == NEGATIVE else mask, scaled=scaled)
     box = _lesion_box(crop, mask, height, width)
-    padded = False
+    padded, region = False, None
     if not crop.whole:
-        square = square_around(box, margin, height, width)
-        padded = not square.within(height, width)
-        image = np.asarray(cut(image, square), np.float32)
-        mask = None if mask is None else np.asarray(cut(mask, square), np.bool_)
-        x, y = square.left, square.top
-        box = (box[0] - x, box[1] - y, box[2] - x, box[3] - y)
+        region = square_around(box, margin, height, width)
+        padded = not region.within(height, width)
+        image = np.asarray(cut(image, region), np.float32)
+        mask = None if mask is None else np.asarray(cut(mask, region), np.bool_)
+        box = region.from_file(box)
     if mask is not None and not mask.any():
         raise NoCrop("the mask is empty")
     if crop.label == NEGATIVE:
-        return _CroppedImage(image, padded=padded)
-    return _CroppedImage(image, mask, box, padded, scaled)
+        return _CroppedImage(image, padded=padded, region=region)
+    return _CroppedImage(image, mask, box, padded, scaled, region=region)
 
 
 def _lesion_box(crop: Crop, mask: Mask | None, height: int, width: int) -> Box:
@@ -441,8 +451,9 @@ def _tissue_patch(tissue: Tissue, image: Array) -> _CroppedImage:
         side = max(1, min(round(tissue.side * share), *image.shape))
         sample = sample_patches(image, [side], 1, [], rng)
         if sample:
-            window = cut(image, Square(sample[0][0], sample[0][1], side))
-            return _CroppedImage(np.asarray(window, np.float32), smaller=side < tissue.side)
+            region = Region(*sample[0])
+            window = np.asarray(cut(image, region), np.float32)
+            return _CroppedImage(window, smaller=side < tissue.side, region=region)
     raise NoCrop(f"no patch of tissue: {sample.unplaced[0].reason}")
 
 
@@ -475,7 +486,7 @@ def _finish(
     else:
         (folder / FILMS).unlink(missing_ok=True)
     columns = list(dict.fromkeys([*COLUMNS, *(column for crop in kept for column in crop.extra)]))
-    table_rows = [_row(crop, made[crop.name], columns) for crop in kept]
+    table_rows = [_row(crop, made[crop.name], columns, folder) for crop in kept]
     write_text(folder / MANIFEST, csv_text(columns, table_rows))
     counts: dict[str, dict[str, int]] = {}
     for crop in kept:
@@ -498,8 +509,9 @@ def _nothing(source: Path, folder: Path, skipped: Sequence[Skipped]) -> str:
     )
 
 
-def _row(crop: Crop, entry: CropRecord, columns: Sequence[str]) -> list[str]:
+def _row(crop: Crop, entry: CropRecord, columns: Sequence[str], folder: Path) -> list[str]:
     box = [""] * 4 if entry.box is None else [f"{round(edge, 3):g}" for edge in entry.box]
+    region = [""] * 4 if entry.region is None else [f"{edge:.0f}" for edge in entry.region]
     values = {
         **crop.extra,
         "image": f"images/{crop.name}.png",
@@ -508,6 +520,8 @@ def _row(crop: Crop, entry: CropRecord, columns: Sequence[str]) -> list[str]:
         "mask": f"masks/{crop.name}.png" if entry.mask else "",
         "patient_id": crop.patient_id,
         **dict(zip(BOX_COLUMNS, box, strict=True)),
+        "source_image": path_from(folder, crop.image),
+        **dict(zip(SOURCE_COLUMNS[1:], region, strict=True)),
     }
     return [values.get(column, "") for column in columns]
 

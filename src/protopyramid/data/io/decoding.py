@@ -1,9 +1,9 @@
 """Decoding of image files to arrays in [0, 1], without ever losing bits silently.
 
 A value is divided by the largest one that the file can hold: 255, 65535, or a PGM's own maximum.
-A 16-bit file that uses only 12 bits is dark, and stays so. DICOM files say themselves what is black and
-white (dicom.py). Readers are found by the suffix of the file, or else by its first bytes; a format is
-added by an entry in READERS.
+A 16-bit file that uses only 12 bits is dark, and stays so. DICOM files define black and white themselves
+(dicom.py). Readers are chosen by the suffix of the file, or else by its first bytes; a format is added by
+an entry in READERS.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile, TiffImagePlugin
 
 from protopyramid.config.schema import DicomConfig
+from protopyramid.data.geometry import Spacing
 from protopyramid.errors import UserError
 
 Array = NDArray[np.float32]
 
 PILLOW_FORMATS = ("PNG", "JPEG", "TIFF")
-# First bytes of the formats, for files whose suffix says nothing.
+# First bytes of the formats, for files with an unknown suffix.
 MAGIC = (
     (0, b"\x89PNG", ".png"),
     (0, b"\xff\xd8\xff", ".jpg"),
@@ -52,11 +53,11 @@ SWAPPED = {"L": "B", "N": "B", "B": "L"}
 
 
 class DecodingError(Exception):
-    """The file is of a kind that we do not read; the message says why."""
+    """The file is of an unsupported kind; the message says why."""
 
 
 class Decoded(NamedTuple):
-    """An image (H, W) or (H, W, 3), and whether it is mirrored beside what the file holds."""
+    """An image (H, W) or (H, W, 3), and whether it is mirrored relative to its file."""
 
     image: Array
     mirrored: bool
@@ -68,13 +69,13 @@ Reader = Callable[[Path, DicomConfig], Decoded]
 def read_image(path: str | Path, dicom: DicomConfig | None = None) -> Array:
     """The image of a file, float32 in [0, 1]: (H, W) grey or (H, W, 3) colour; alpha is dropped.
 
-    The settings are for DICOM files, and the default ones without.
+    The settings apply to DICOM files; by default, the default ones.
     """
     return decode(path, dicom).image
 
 
 def decode(path: str | Path, dicom: DicomConfig | None = None) -> Decoded:
-    """The image of a file as by read_image, and whether the settings had it mirrored."""
+    """The image of a file as read_image gives it, and whether the settings mirrored it."""
     path = Path(path)
     with _one_kind_of_error(path):
         decoded = _reader(path)(path, dicom or DicomConfig())
@@ -100,10 +101,37 @@ def read_marks(path: str | Path) -> NDArray[np.bool_]:
 
 
 def read_dicom_size(path: Path) -> tuple[int, int] | None:
-    """Rows and columns by a DICOM file's header, or None where it does not tell; no pixels are read."""
+    """Rows and columns from a DICOM file's header, or None if it lacks them; no pixels are read."""
     with _one_kind_of_error(path):
         size: tuple[int, int] | None = _dicom().read_size(path)
     return size
+
+
+def read_size(path: Path) -> tuple[int, int] | None:
+    """Height and width by an image's header; None where it is broken. No pixels are read."""
+    if is_dicom(path):
+        try:
+            return read_dicom_size(path)
+        except UserError:
+            return None
+    try:
+        with Image.open(path) as image:
+            return image.height, image.width
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
+
+
+def read_spacing(path: str | Path) -> Spacing | None:
+    """Millimetres per pixel as a DICOM file tells them, else None; no pixels are read.
+
+    Other formats are not asked: what they call resolution is that of a printer or screen.
+    """
+    path = Path(path)
+    with _one_kind_of_error(path):
+        if _kind(path) not in DICOM_SUFFIXES:
+            return None
+        found: tuple[float, float] | None = _dicom().read_spacing(path)
+    return None if found is None else Spacing(*found)
 
 
 @contextmanager
@@ -119,17 +147,17 @@ def _one_kind_of_error(path: Path) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or str(error).replace(str(path), "file")
         raise UserError(
             f"{path}: cannot read the image ({' '.join(str(reason).split())}); "
-            "is it whole, and a PNG, JPEG, TIFF, PGM or DICOM?"
+            "is it complete, and a PNG, JPEG, TIFF, PGM or DICOM file?"
         ) from None
 
 
 def is_image(path: Path) -> bool:
-    """Whether a file is of a kind that is read, by its suffix or its first bytes."""
+    """Whether a file is of a supported kind, by its suffix or its first bytes."""
     if path.name == DICOM_INDEX:
         return False
     try:
         return path.is_file() and _kind(path) in READERS
-    except OSError:  # without a known suffix, and not to be opened
+    except OSError:  # without a known suffix, and it cannot be opened
         return False
 
 
@@ -142,7 +170,7 @@ def is_dicom(path: Path) -> bool:
 
 
 def image_stem(path: Path) -> str:
-    """The name of an image file without its suffix; what follows a dot of a UID is none.
+    """The name of an image file without its suffix; the last part of a UID is not a suffix.
 
     >>> image_stem(Path("mass.PNG")), image_stem(Path("1.2.840.7"))
     ('mass', '1.2.840.7')
@@ -176,17 +204,17 @@ def _reader(path: Path) -> Reader:
     kind = _kind(path)
     if kind not in READERS:
         known = ", ".join(sorted(READERS))
-        raise DecodingError(f"no reader for such a file; the suffixes are {known}")
+        raise DecodingError(f"unsupported kind of file; known suffixes are {known}")
     return READERS[kind]
 
 
 def _plain_reader(read: Callable[[Path], Array]) -> Reader:
-    """A reader of files that know neither windows nor sides."""
+    """A reader of files without window or laterality."""
 
     def reader(path: Path, dicom: DicomConfig) -> Decoded:
         if dicom.flip != "none":
             warnings.warn(
-                f"{path}: is no DICOM file and does not say which breast it shows, so it is not "
+                f"{path}: is not a DICOM file and does not say which breast it shows, so it is not "
                 "mirrored",
                 stacklevel=2,
             )
@@ -196,7 +224,7 @@ def _plain_reader(read: Callable[[Path], Array]) -> Reader:
 
 
 def _dicom() -> ModuleType:
-    """The reader of DICOM files, which needs packages that may not be there."""
+    """The reader of DICOM files, which needs optional packages."""
     try:
         return import_module("protopyramid.data.io.dicom")
     except ModuleNotFoundError as error:
@@ -218,7 +246,7 @@ def read_with_pillow(path: Path) -> Array:
         if getattr(image, "n_frames", 1) > 1:
             warnings.warn(f"{path}: has several pages; only the first is read", stacklevel=2)
         if image.mode in ("I", "F"):
-            raise DecodingError("has 32 bits a value; save it as 8- or 16-bit PNG or TIFF")
+            raise DecodingError("has 32 bits per value; save it as 8- or 16-bit PNG or TIFF")
         if image.mode.startswith("I;16"):
             return _grey16(image)
         if _has_wide_colour(image):
@@ -266,7 +294,7 @@ def _raw_mode(tile: tuple[object, ...]) -> str:
 
 
 def _colour16(path: Path, image: ImageFile.ImageFile) -> Array:
-    """16-bit colour, decoded twice: Pillow keeps one byte of each value, which one is our choice.
+    """16-bit colour, decoded twice: Pillow keeps one byte of each value, and we choose which.
 
     Its raw mode "RGB;16B" keeps the first byte of each pair, "RGB;16L" the second.
     """
@@ -279,7 +307,7 @@ def _colour16(path: Path, image: ImageFile.ImageFile) -> Array:
         return _scaled(values[..., 0].astype(np.uint16) * 256 + values[..., 1], 65535)
     match = re.fullmatch(r"(RGB|RGBA|RGBX);16([LBN])", modes.pop()) if len(modes) == 1 else None
     if match is None or planar:
-        raise DecodingError("is a kind of 16-bit colour that we cannot read; save it as 16-bit PNG")
+        raise DecodingError("is an unsupported kind of 16-bit colour; save it as 16-bit PNG")
     high = np.asarray(image)[..., :3].astype(np.uint16)
     low = _decoded_as(path, f"{match[1]};16{SWAPPED[match[2]]}")[..., :3]
     return _scaled(high * 256 + low, 65535)
@@ -305,21 +333,21 @@ _PNM_CHANNELS = {b"P2": 1, b"P5": 1, b"P3": 3, b"P6": 3}
 def read_pnm(path: Path) -> Array:
     """A PGM or PPM file, plain or binary, divided by its own maximum.
 
-    Ours, since Pillow rounds to 8 or 16 bits on the way and cuts colour to 8.
+    Our own, since Pillow rounds to 8 or 16 bits and reduces colour to 8.
     """
     content = path.read_bytes()
     header, position = [], 0
     for _ in range(4):
         match = _PNM_TOKEN.match(content, position)
         if match is None:
-            raise DecodingError("is no PGM or PPM image: its header is cut short")
+            raise DecodingError("is not a PGM or PPM image: its header is truncated")
         header.append(match[1])
         position = match.end()
     if header[0] not in _PNM_CHANNELS:
-        raise DecodingError("is no grey or colour PGM or PPM image (P2, P3, P5 or P6)")
+        raise DecodingError("is not a grey or colour PGM or PPM image (P2, P3, P5 or P6)")
     width, height, largest = (int(value) for value in header[1:])
     if width < 1 or height < 1 or not 1 <= largest <= 65535:
-        raise DecodingError(f"has a wrong PGM header: {width} x {height}, maximum {largest}")
+        raise DecodingError(f"has an invalid PGM header: {width} x {height}, maximum {largest}")
     count = width * height * _PNM_CHANNELS[header[0]]
     if header[0] in (b"P2", b"P3"):
         values = np.array(re.sub(rb"#[^\r\n]*", b"", content[position:]).split()[:count], np.int64)
@@ -328,7 +356,7 @@ def read_pnm(path: Path) -> Array:
         body = content[position + 1 : position + 1 + count * kind.itemsize]
         values = np.frombuffer(body[: len(body) // kind.itemsize * kind.itemsize], kind)
     if values.size < count or (values < 0).any() or (values > largest).any():
-        raise DecodingError("is cut short, or has values beyond its maximum; is the file whole?")
+        raise DecodingError("is truncated, or has values above its maximum; is the file complete?")
     image = _scaled(values.reshape(height, width, -1), largest)
     return image[..., 0] if image.shape[2] == 1 else image
 

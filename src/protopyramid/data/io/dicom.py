@@ -8,7 +8,7 @@ have, and the image is looked up in the result.
 Nothing that identifies a patient leaves this module. Only the elements in TAGS are taken from a file;
 their bytes are interpreted here, so that pydicom converts, and quotes, no value; and no error repeats
 what a file says. The *name* of a file is the user's own: it stands in messages and runs. A name that is
-burned into the pixels stays in them: a file that admits to it is warned about.
+burned into the pixels stays in them: a file that declares it causes a warning.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ FRAME_PARTS = (
     "FrameAnatomySequence",
     "PixelValueTransformationSequence",
     "FrameVOILUTSequence",
+    "PixelMeasuresSequence",
 )
+# Row and column spacing in mm: calibrated, at the detector, of a film scanner; the first one counts.
+SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
 # Everything that is ever taken from a file.
 TAGS = (
     *("SamplesPerPixel", "PhotometricInterpretation", "NumberOfFrames", "Rows", "Columns"),
@@ -72,9 +75,9 @@ BITS = (8, 16)
 # Markers of a JPEG or JPEG-LS frame header: SOF0 to SOF15 without DHT, JPG and DAC; SOF55.
 JPEG_FRAMES = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
 JPEG_SCAN = 0xDA
-# With what a frame starts: JPEG and JPEG-LS, JPEG 2000, RLE of one and of two bytes a value.
+# What a frame starts with: JPEG and JPEG-LS, JPEG 2000, RLE of one and of two bytes per value.
 FRAME_STARTS = (b"\xff\xd8", b"\xff\x4f\xff\x51", b"\1\0\0\0\x40\0\0\0", b"\2\0\0\0\x40\0\0\0")
-# Which of pydicom's decoders: others have ended the process, or written to stderr, on damaged files.
+# Decoders for pydicom to use: others crashed, or wrote to stderr, on damaged files.
 PLUGINS = {
     **dict.fromkeys(JPEG2000TransferSyntaxes, "pylibjpeg"),
     **dict.fromkeys((JPEGBaseline8Bit, JPEGExtended12Bit), "pillow"),
@@ -96,7 +99,7 @@ def read_dicom(path: Path, settings: DicomConfig) -> Decoded:
     image = _displayed(dataset, stored, settings)
     if _words(dataset, "BurnedInAnnotation")[:1] == ["YES"]:
         warnings.warn(
-            f"{path}: says that text is burned into its pixels; see that it names no patient, since "
+            f"{path}: declares text burned into its pixels; check that it names no patient, since "
             "a run keeps pictures of its prototypes' images",
             stacklevel=2,
         )
@@ -115,7 +118,7 @@ def read_marks(path: Path) -> NDArray[np.bool_]:
 
 
 def read_size(path: Path) -> tuple[int, int] | None:
-    """Rows and columns by a file's header, or None where it does not tell; no pixels are read."""
+    """Rows and columns from a file's header, or None if it lacks them; no pixels are read."""
     _quieten()
     try:
         with path.open("rb") as file:
@@ -129,11 +132,28 @@ def read_size(path: Path) -> tuple[int, int] | None:
     return (rows, columns) if rows > 0 and columns > 0 else None
 
 
+def read_spacing(path: Path) -> tuple[float, float] | None:
+    """Millimetres from pixel to pixel along x and y, None where the header does not tell them well."""
+    _quieten()
+    wanted = [*SPACINGS, *FRAME_GROUPS]
+    with path.open("rb") as file:
+        if not looks_like_dicom(file.read(132)):
+            return None
+    try:
+        header = dcmread(path, force=True, stop_before_pixels=True, specific_tags=list(wanted))
+        found = [_words(header, name) for name in SPACINGS]
+        between_rows, between_columns = (float(word) for word in next(filter(None, found)))
+    except Exception:  # absent, damaged or no two numbers
+        return None
+    sane = all(np.isfinite(each) and each > 0 for each in (between_rows, between_columns))
+    return (between_columns, between_rows) if sane else None
+
+
 # -- the file ------------------------------------------------------------------------------------
 def _quieten() -> None:
     """Silence pydicom, whose warnings and log lines may quote what a file says.
 
-    For the whole process, and anew before each file: a caller may have opened a context of warnings
+    For the whole process, and again before each file: a caller may have opened a context of warnings
     with filters of its own. Not by such a context here, since several threads read at once and would
     restore each other's filters.
     """
@@ -145,7 +165,7 @@ def _quieten() -> None:
 def _read(path: Path) -> FileDataset:
     with path.open("rb") as file:
         if not looks_like_dicom(file.read(132)):
-            raise DecodingError("is no DICOM file; is it whole, and is its suffix right?")
+            raise DecodingError("is not a DICOM file; is it complete, and is its suffix right?")
     try:
         return dcmread(path, force=True, specific_tags=list(TAGS))
     except Exception as error:
@@ -155,7 +175,7 @@ def _read(path: Path) -> FileDataset:
 def _damaged(what: str, error: Exception | None = None) -> DecodingError:
     """Only the kind of an error is said: its message may quote the file."""
     kind = f" ({type(error).__name__})" if error else ""
-    return DecodingError(f"its {what} cannot be read{kind}; is the DICOM file whole and valid?")
+    return DecodingError(f"its {what} cannot be read{kind}; is the DICOM file complete and valid?")
 
 
 # -- its elements, from their bytes ----------------------------------------------------------------
@@ -251,13 +271,13 @@ class Stored:
 
 def _stored_values(dataset: FileDataset) -> Stored:
     """The pixels without the bits above and below those that BitsStored and HighBit name."""
-    _refuse_what_is_no_grey_image(dataset)
+    _refuse_all_but_grey_images(dataset)
     allocated = _integer(dataset, "BitsAllocated")
     bits = _integer(dataset, "BitsStored", allocated)
     high = _integer(dataset, "HighBit", bits - 1)
     if allocated not in BITS or not 1 <= bits <= allocated or not bits - 1 <= high < allocated:
         raise DecodingError(
-            f"has {bits} bits a value in {allocated} (highest {high}), which is not read; "
+            f"has {bits} bits per value in {allocated} (highest {high}), which is not supported; "
             "convert it to 8 or 16 bits"
         )
     syntax = _transfer_syntax(dataset)
@@ -272,17 +292,17 @@ def _stored_values(dataset: FileDataset) -> Stored:
     return Stored(codes.astype(np.uint16), bits, signed)
 
 
-def _refuse_what_is_no_grey_image(dataset: FileDataset) -> None:
+def _refuse_all_but_grey_images(dataset: FileDataset) -> None:
     if any(name in dataset for name in FLOAT_PIXELS):
         raise DecodingError("has floating-point pixels; convert them to 8 or 16 bits")
     if _find(dataset, "PixelData") is None:
-        raise DecodingError("holds no image, or not the whole of it: no pixel data in the file")
+        raise DecodingError("holds no pixel data: it is not an image, or truncated")
     if (_number(dataset, "NumberOfFrames") or 1) > 1:
         raise DecodingError(SEVERAL_FRAMES)
     kind = (_words(dataset, "PhotometricInterpretation") or [""])[0]
     if _integer(dataset, "SamplesPerPixel", 1) != 1 or kind not in GREYS:
         raise DecodingError(
-            "is no grey image (MONOCHROME1 or MONOCHROME2); convert it to PNG if its colour matters"
+            "is not a grey image (MONOCHROME1 or MONOCHROME2); convert it to PNG if its colour matters"
         )
 
 
@@ -301,7 +321,7 @@ def _decode(dataset: FileDataset, syntax: UID, allocated: int, bits: int) -> NDA
         decoder = get_decoder(syntax)
     except NotImplementedError:
         raise DecodingError(
-            "is compressed in a way that is not read (its transfer syntax is unknown); decompress it"
+            "is compressed in an unsupported way (unknown transfer syntax); decompress it"
         ) from None
     name = decoder.UID.name
     if not decoder.is_available:
@@ -336,8 +356,8 @@ def _decode(dataset: FileDataset, syntax: UID, allocated: int, bits: int) -> NDA
         raise
     except Exception as error:
         raise DecodingError(
-            f"its pixels ({name}) cannot be decoded ({type(error).__name__}); is the file whole? "
-            "Else decompress it with another program"
+            f"its pixels ({name}) cannot be decoded ({type(error).__name__}); if the file is complete, "
+            "decompress it with another program"
         ) from None
     return pixels
 
@@ -449,7 +469,7 @@ def _modality(dataset: Dataset, stored: Stored) -> tuple[Values, tuple[float, fl
 
 
 def _ramp(values: Values, low: float, high: float) -> Values:
-    """0 at low, 1 at high; where they are one, all is black up to it."""
+    """0 at low, 1 at high; where they are equal, all is black up to that value."""
     return (values - low) / (high - low) if high > low else (values > low).astype(np.float64)
 
 
@@ -531,7 +551,7 @@ def _lookup(table: Dataset, signed: bool) -> _Lookup:
     count, bits = plain[0] & 0xFFFF or 2**16, plain[2] & 0xFFFF
     content = bytes(data.value or b"")
     order = "<" if data.is_little_endian else ">"
-    # Entries of 8 bits come one a byte, or (more often) one a word.
+    # Entries of 8 bits come one per byte, or (more often) one per word.
     kind = "u1" if bits <= 8 and len(content) < 2 * count else f"{order}u2"
     if len(content) < count * np.dtype(kind).itemsize:
         raise _damaged("lookup table")
@@ -541,7 +561,7 @@ def _lookup(table: Dataset, signed: bool) -> _Lookup:
 
 # -- which breast --------------------------------------------------------------------------------------
 def _chest_is_right(path: Path, dataset: Dataset) -> bool:
-    """Whether the chest wall is at the right edge; said by a warning, and False, where unknown.
+    """Whether the chest wall is at the right edge; where unknown, False and a warning.
 
     By the direction in which the rows run (to the front, or back to the chest) where the file gives
     it; else a right breast has it there, as mammograms are hung.

@@ -31,7 +31,7 @@ from PIL import Image
 
 from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import SPLITS, Manifest
-from protopyramid.data.negatives.patches import Limits
+from protopyramid.data.negatives.patches import Limits as Limits
 from protopyramid.data.negatives.sampling import FilmRecord, PatchSampler, Progress, patch_path
 from protopyramid.data.negatives.sources import Film
 from protopyramid.data.tables import read_table

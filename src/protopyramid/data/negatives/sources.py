@@ -2,7 +2,7 @@
 
 A table is a CSV file with the column `image`, and, as in a manifest, `patient_id`, `split`, `mask`
 and the lesion box `lesion_x0, lesion_y0, lesion_x1, lesion_y1`, in pixels of the film. Several rows of
-one film are several lesions; a film whose rows name no lesion is said to have none.
+one film are several lesions; a film whose rows give no lesion is taken to have none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Film:
     """A full mammogram.
 
     `name` is its path as the table or the folder has it; `patient_id` is never empty, since the
-    squares of one film must stay together; `split` is empty when it is not given.
+    patches of one film must stay together; `split` is empty when it is not given.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Film:
 def read_films(sources: Sequence[Path], lesion_free: bool = False, patient: str = "") -> list[Film]:
     """The films of folders and tables. `patient`: a regular expression for the names of films.
 
-    Films of a folder have no lesions that could be avoided: the user must say that they show none.
+    For films of a folder no lesions are known: the user must state that they show none.
     """
     pattern = _compiled(patient)
     films: list[Film] = []
@@ -55,7 +55,7 @@ def read_films(sources: Sequence[Path], lesion_free: bool = False, patient: str 
         if source.is_dir():
             if not lesion_free:
                 raise UserError(
-                    f"{source}: a folder does not say where the lesions are; give a CSV table with "
+                    f"{source}: a folder does not tell where the lesions are; give a CSV table with "
                     "lesion boxes or masks, or --lesion-free if its films show no lesion"
                 )
             films += _films_of_folder(source, pattern)
@@ -83,9 +83,11 @@ def _compiled(patient: str) -> re.Pattern[str] | None:
     try:
         pattern = re.compile(patient)
     except re.error as error:
-        raise UserError(f"--patient {patient!r}: is no regular expression ({error})") from None
+        raise UserError(f"--patient {patient!r}: not a regular expression ({error})") from None
     if pattern.groups > 1:
-        raise UserError(f"--patient {patient!r}: has several groups; put one around the patient")
+        raise UserError(
+            f"--patient {patient!r}: has several groups; keep only the one around the patient"
+        )
     return pattern
 
 
@@ -96,7 +98,9 @@ def _patient_of(name: str, pattern: re.Pattern[str] | None, by_folder: bool) -> 
         return path.parent.as_posix() if by_folder and len(path.parts) > 1 else path.stem
     match = pattern.search(name)
     if match is None:
-        raise UserError(f"{name}: --patient {pattern.pattern!r} matches nothing in this name")
+        raise UserError(
+            f"{name}: --patient {pattern.pattern!r} does not match this name; correct the pattern"
+        )
     return match[1] if pattern.groups else match[0]
 
 
@@ -124,14 +128,16 @@ def _films_of_table(path: Path, pattern: re.Pattern[str] | None) -> list[Film]:
     problems: list[str] = []
     for line, fields in table[1:]:
         if len(fields) != len(columns):
-            problems.append(f"row {line}: has {len(fields)} fields, the header {len(columns)}")
+            problems.append(
+                f"row {line}: has {len(fields)} fields, but the header has {len(columns)}"
+            )
             continue
         values = {key: field.strip() for key, field in zip(columns, fields, strict=True)}
         film = _film_of_row(path.parent, line, values, pattern, problems)
         if film is not None:
             films[film.name] = _together(films.get(film.name, film), film, line, problems)
     if problems or not films:
-        shown = "; ".join(problems[:PROBLEMS_SHOWN]) or "has no rows; add one for each lesion"
+        shown = "; ".join(problems[:PROBLEMS_SHOWN]) or "has no rows; add one per lesion"
         more = len(problems) - PROBLEMS_SHOWN
         raise UserError(f"{path}: {shown}" + (f"; and {more} more" if more > 0 else ""))
     return list(films.values())

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from protopyramid.metrics.prototype_health import prototype_health
+from protopyramid.metrics.prototype_health import health_lines, prototype_health
 from protopyramid.model.build import initial_head_weights
 from protopyramid.training.head_fit import HeadFitResult, fit_head
 from protopyramid.training.keeping import Keeper
@@ -61,7 +61,7 @@ def fit_model_head(passes: Passes) -> tuple[HeadFitResult, Tensor]:
 
 
 def warn_of_unhealthy_prototypes(passes: Passes, weight: Tensor, scores: Tensor) -> None:
-    """Name dead and duplicate prototypes, in one line for each kind."""
+    """Name unhealthy prototypes, in one line for each kind of finding."""
     prototypes = passes.model.prototypes
     if prototypes is None or not passes.fabric.is_global_zero:
         return
@@ -74,10 +74,8 @@ def warn_of_unhealthy_prototypes(passes: Passes, weight: Tensor, scores: Tensor)
         scores,
         class_names=passes.config.data.classes,
     )
-    for kind in ("duplicate", "dead"):
-        messages = [finding.message for finding in findings if finding.kind == kind]
-        if messages:
-            warnings.warn("; ".join(messages), stacklevel=2)
+    for line in health_lines(findings):
+        warnings.warn(line, stacklevel=2)
 
 
 def _first_head(passes: Passes) -> Tensor:

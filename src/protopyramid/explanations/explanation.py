@@ -1,0 +1,148 @@
+"""Explaining an image: every logit as a sum over prototypes, with the cases behind them.
+
+Example::
+
+    explanation = protopyramid.load_run("runs/demo").explain("lesion.png")
+    explanation.predicted                       # 'spiculated'
+    explanation.strongest(1)[0].class_name      # whose prototype adds most
+    explanation.save("why.png")                 # or .pdf, .svg, .json
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protopyramid.config.schema import DataConfig
+from protopyramid.data.images import prepare
+from protopyramid.data.manifest import Sample
+from protopyramid.errors import UserError
+from protopyramid.explanations.origin import Origin, open_sample
+from protopyramid.explanations.result import Explanation, PrototypePart, contribution_sums
+from protopyramid.inference.batches import device_of, model_input
+from protopyramid.inference.ood import limits_for, ood_features
+from protopyramid.inference.requests import region_sample
+from protopyramid.metrics.softmax import softmax
+from protopyramid.model.activation import Box, activation_regions
+from protopyramid.model.network import Evidence
+from protopyramid.prototypes.cases import layer_of, to_picture
+from protopyramid.runs.run import Run
+
+__all__ = [
+    "Explanation",
+    "PrototypePart",
+    "explain_array",
+    "explain_file",
+    "explain_prepared",
+    "explain_sample",
+]
+
+
+def explain_file(
+    run: Run, image: str | Path, name: str | None = None, region: Box | None = None
+) -> Explanation:
+    """The explanation of an image file, called `name` or else by the file's name.
+
+    region: what the model is to see, x0, y0, x1, y1 in pixels of the file, made square around its centre.
+    """
+    path = Path(image)
+    if not path.is_file():
+        raise UserError(f"{path}: no such image file; check the path")
+    called = name or path.name
+    sample = Sample(0, called, path, label="", split="test")
+    marked = sample if region is None else region_sample(path, region, called)
+    return explain_sample(run, marked)
+
+
+def explain_sample(run: Run, sample: Sample, data: DataConfig | None = None) -> Explanation:
+    """The explanation of what `data`, by default that of the run, lets the model see of a sample."""
+    prepared, origin = open_sample(run, sample, data or run.config.data)
+    return explain_prepared(run, prepared.image, sample.name, origin)
+
+
+def explain_array(run: Run, image: NDArray[np.float32], name: str = "image") -> Explanation:
+    """The explanation of an image (H, W) or (H, W, 3) in [0, 1]."""
+    data = run.config.data
+    prepared = prepare(image, None, None, data.image_size, data.fit)
+    return explain_prepared(run, prepared.image, name, Origin(prepared.mapping))
+
+
+def explain_prepared(
+    run: Run, image: Tensor, name: str = "image", origin: Origin | None = None
+) -> Explanation:
+    """The explanation of an image (C, S, S) in [0, 1] at the size of the model's input."""
+    evidence = _evidence(run, image, name)
+    parts = _parts(run, evidence) if run.model.prototypes is not None else []
+    classes = run.config.data.classes
+    logits = dict(zip(classes, evidence.logits[0].double().tolist(), strict=True))
+    if parts:
+        logits = contribution_sums(parts, classes)
+    shares = softmax(np.array([list(logits.values())]))[0]
+    return Explanation(
+        image=name,
+        predicted=max(logits, key=lambda each: logits[each]),
+        logits=logits,
+        probabilities=dict(zip(classes, shares.tolist(), strict=True)),
+        prototypes=parts,
+        picture=to_picture(image),
+        run=run,
+        evidence=evidence,
+        unlike_training=_unlike_training(run, image, evidence),
+        origin=origin,
+    )
+
+
+def _evidence(run: Run, image: Tensor, name: str) -> Evidence:
+    """What the network says of one image (C, S, S), on the CPU."""
+    run.model.eval()
+    with torch.inference_mode():
+        found = run.model(model_input(image[None], run.config.data, device_of(run.model)))
+    if not bool(torch.isfinite(found.logits).all()):
+        raise UserError(f"{name}: the model's output is not finite; the run is damaged")
+    maps = {level: maps.cpu() for level, maps in found.maps.items()}
+    return Evidence(found.logits.cpu(), found.scores.cpu(), maps, found.closeness.cpu())
+
+
+def _parts(run: Run, evidence: Evidence) -> list[PrototypePart]:
+    """One part per prototype, in double precision: contributions sum to the logits."""
+    layer, classes = layer_of(run.model), run.config.data.classes
+    scores = evidence.scores[0].double()
+    weights = run.model.head.weight.detach().cpu().double()
+    contributions = (weights * scores).T.tolist()
+    boxes = _boxes(run, evidence)
+    owners, levels = layer.classes.tolist(), layer.levels.tolist()
+    return [
+        PrototypePart(
+            index=index,
+            class_name=classes[owners[index]],
+            level=levels[index],
+            score=score,
+            weights=dict(zip(classes, weights[:, index].tolist(), strict=True)),
+            contributions=dict(zip(classes, contributions[index], strict=True)),
+            box=boxes[index],
+        )
+        for index, score in enumerate(scores.tolist())
+    ]
+
+
+def _boxes(run: Run, evidence: Evidence) -> list[Box]:
+    """The box around the region of every prototype, in their order."""
+    size = run.config.data.image_size
+    return [
+        region.box
+        for level in layer_of(run.model).slices
+        for region in activation_regions(evidence.maps[level][0], size, size)
+    ]
+
+
+def _unlike_training(run: Run, image: Tensor, evidence: Evidence) -> bool | None:
+    """Whether an image (C, S, S) is out of distribution; None if the run cannot tell."""
+    limits = limits_for(run)
+    if limits is None:
+        return None
+    features = ood_features(image[None], evidence.scores, evidence.closeness)
+    return bool(limits.relative_distance(features)[0] > 1)

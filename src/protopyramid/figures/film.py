@@ -1,0 +1,77 @@
+"""The film beside an explanation, with the region that the model saw, and the words above it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
+
+Box = tuple[float, float, float, float]
+
+WIDTH, HEIGHT, EDGE = (
+    1.45,
+    1.58,
+    0.3,
+)  # inches: the place of the film, and its distance from the right
+TOP = 0.12
+MARK, UNDER = "#ffd400", "#000000"
+
+
+class Headline(NamedTuple):
+    """What stands at the head of a figure: a large title with a line above it and two below it."""
+
+    above: str
+    title: str
+    below: str
+    note: str = ""
+
+
+def headline(
+    predicted: str, probability: str, unlike: bool = False, film: bool = False
+) -> Headline:
+    """What is said first: the prediction, or that it is not to be trusted, and why.
+
+    An image framed otherwise than in training (a whole film) is told apart from one that is unlike the
+    training images.
+
+    >>> headline("spiculated", "97 %").title, headline("spiculated", "97 %", unlike=True).title
+    ('spiculated', 'Unlike the training images')
+    """
+    anyway = f"The prediction would be {predicted}, probability {probability}"
+    if film:
+        above = "Caution: size or shape is not that of the training images"
+        below = "Mark the lesion: --region x0,y0,x1,y1 or --lesion x0,y0,x1,y1"
+        return Headline(above, "A whole film?", below, anyway)
+    if unlike:
+        return Headline(
+            "Caution", "Unlike the training images", "Do not rely on the prediction", anyway
+        )
+    return Headline("Prediction", predicted, f"probability {probability}")
+
+
+def add_film(figure: Figure, film: NDArray[np.float32], marked: Box) -> None:
+    """Draw a film (H, W) or (H, W, 3) at the upper right of a figure, the marked part outlined.
+
+    marked: fractions x0, y0, x1, y1 of the film; they may reach beyond it.
+    """
+    height, width = film.shape[:2]
+    scale = min(WIDTH / width, HEIGHT / height)
+    across, down = width * scale, height * scale
+    whole_width, whole_height = figure.get_size_inches()
+    left = (whole_width - EDGE - across) / whole_width
+    bottom = 1 - (TOP + down) / whole_height
+    ax = figure.add_axes((left, bottom, across / whole_width, down / whole_height))
+    ax.set_axis_off()
+    ax.imshow(film, cmap="gray", vmin=0, vmax=1, extent=(0, 1, 1, 0), aspect="auto")
+    x0, y0, x1, y1 = marked
+    for colour, line in ((UNDER, 2.6), (MARK, 1.3)):  # seen on dark and on bright films
+        outline = Rectangle(
+            (x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor=colour, linewidth=line
+        )
+        outline.set_clip_on(False)
+        ax.add_patch(outline)
+    ax.set_xlim(0, 1)
+    ax.set_ylim(1, 0)

@@ -1,0 +1,188 @@
+"""What a user asks about: image files, folders or a table, and lesions marked on them, as samples."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from protopyramid.config.schema import DataConfig
+from protopyramid.data.framing import Framing
+from protopyramid.data.geometry import Box, Region, squared
+from protopyramid.data.io.decoding import read_size, read_spacing
+from protopyramid.data.manifest import Sample
+from protopyramid.errors import UserError
+from protopyramid.inference.prediction import (
+    Record,
+    expand_folders,
+    image_samples,
+    predict_samples,
+    table_rows,
+)
+from protopyramid.runs import layout
+
+if TYPE_CHECKING:
+    from protopyramid.runs.run import Run
+
+MARK_IT = "Mark the lesion with --region x0,y0,x1,y1 or --lesion x0,y0,x1,y1 (pixels of the file)"
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Lesions marked on one image.
+
+    regions: what the model is to see, in pixels of the file, made square around their centres; regions_mm:
+    the same in millimetres from the upper left corner; lesions: boxes, around which the run's margin is
+    added as in training.
+    """
+
+    regions: Sequence[Box] = ()
+    regions_mm: Sequence[Box] = ()
+    lesions: Sequence[Box] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.regions or self.regions_mm or self.lesions)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The samples to look at, and the settings to cut them by."""
+
+    samples: tuple[Sample, ...]
+    data: DataConfig
+
+
+def requested(
+    run: Run,
+    paths: Sequence[Path],
+    split: str | None = None,
+    marks: Marks | None = None,
+    crop: str | None = None,
+) -> Request:
+    """The samples of image files, of folders, or of one table (CSV).
+
+    `crop` as in `data.crop`, by default that of the run, says whether a table's lesion boxes are used.
+    """
+    data = run.config.data
+    chosen = data.model_copy(update={"crop": crop or data.crop})
+    table = table_of(paths, split)
+    if table is not None:
+        if marks:
+            raise UserError(
+                f"{table}: regions are marked on one image; give a table its lesion boxes in the columns "
+                "lesion_x0 to lesion_y1"
+            )
+        return Request(table_rows(table, split, chosen.crop), chosen)
+    if marks:
+        lesions = {"crop": "lesion"} if marks.lesions else {}
+        return Request(tuple(_marked(paths, marks)), data.model_copy(update=lesions))
+    return Request(tuple(image_samples(expand_folders(paths))), chosen)
+
+
+def region_sample(path: Path, box: Box, name: str | None = None) -> Sample:
+    """An image of which the model sees the square around the centre of a box."""
+    return _numbered(path, 1, name, _square(box, f"{path}, region"))
+
+
+def predict_regions(
+    run: Run, images: Sequence[str | Path], regions: Sequence[Box | None] | None = None
+) -> list[Record]:
+    """Predictions of image files, or of one region of each where it is given."""
+    samples = image_samples([Path(image) for image in images])
+    if regions is not None:
+        if len(regions) != len(samples):
+            raise UserError(
+                f"{len(regions)} regions of {len(samples)} images; give one per image, or None for all of it"
+            )
+        samples = [
+            sample if box is None else region_sample(sample.image, box)
+            for sample, box in zip(samples, regions, strict=True)
+        ]
+    return predict_samples(run, samples)
+
+
+def check_box(box: Sequence[float], what: str) -> Box:
+    """Four finite numbers that rise, or a UserError."""
+    if len(box) != 4 or not all(math.isfinite(edge) for edge in box):
+        raise UserError(f"{what}: needs four numbers x0,y0,x1,y1, got {_text(box)}")
+    x0, y0, x1, y1 = box
+    if x1 <= x0 or y1 <= y0:
+        raise UserError(f"{what}: {_text(box)} is empty; x1 > x0 and y1 > y0 are needed")
+    return float(x0), float(y0), float(x1), float(y1)
+
+
+def framing_problem(run: Run, sample: Sample, data: DataConfig) -> str | None:
+    """How an image that is seen whole differs in size from the training images; else None."""
+    marked = sample.region is not None or (data.crop == "lesion" and (sample.box or sample.mask))
+    framing = None if marked else _framing(run)
+    size = None if framing is None else read_size(sample.image)
+    return None if framing is None or size is None else framing.mismatch(size[1], size[0])
+
+
+def warn_of_films(run: Run, request: Request) -> None:
+    """One line where images look like whole films given to a model of crops, and what to do."""
+    problems = [(each, framing_problem(run, each, request.data)) for each in request.samples]
+    found = [(sample.name, problem) for sample, problem in problems if problem]
+    if found:
+        name, problem = found[0]
+        count = f"{len(found)} of {len(problems)} images: " if len(problems) > 1 else ""
+        warnings.warn(f"{count}{name}: {problem} {MARK_IT}", stacklevel=3)
+
+
+def _framing(run: Run) -> Framing | None:
+    """The framing of the run's training images; None where it is not recorded."""
+    return run.provenance.framing if (run.folder / layout.DATA).is_file() else None
+
+
+def table_of(paths: Sequence[Path], split: str | None = None) -> Path | None:
+    """The table (CSV) among the paths, which then must be the only one; None where there is none."""
+    tables = [path for path in paths if path.suffix.lower() == ".csv"]
+    if tables and len(paths) > 1:
+        raise UserError(f"{tables[0]}: give either one manifest or images, not both")
+    if not tables and split is not None:
+        raise UserError("--split: is for a manifest; leave it out for images")
+    return tables[0] if tables else None
+
+
+def _marked(paths: Sequence[Path], marks: Marks) -> list[Sample]:
+    if len(paths) != 1 or paths[0].is_dir():
+        raise UserError(
+            "--region: marks lesions on one image; give one image file, or a table (CSV) with lesion boxes"
+        )
+    path = image_samples(paths)[0].image
+    boxes = [_square(box, "--region") for box in marks.regions]
+    boxes += [_square(_in_pixels(box, path), "--region-mm") for box in marks.regions_mm]
+    samples = [_numbered(path, number, region=region) for number, region in enumerate(boxes, 1)]
+    return samples + [
+        replace(_numbered(path, number), box=check_box(box, "--lesion"))
+        for number, box in enumerate(marks.lesions, len(samples) + 1)
+    ]
+
+
+def _numbered(
+    path: Path, number: int, name: str | None = None, region: Region | None = None
+) -> Sample:
+    again = f"#{number}" if number > 1 else ""
+    called = f"{name or path.as_posix()}{again}"
+    return Sample(0, called, path, label="", split="test", lesion=number, region=region)
+
+
+def _square(box: Sequence[float], what: str) -> Region:
+    return squared(check_box(box, what))
+
+
+def _in_pixels(box: Box, path: Path) -> Box:
+    spacing = read_spacing(path)
+    if spacing is None:
+        raise UserError(
+            f"{path}: does not say how far its pixels are apart (DICOM PixelSpacing or "
+            "ImagerPixelSpacing), so millimetres mean nothing; use --region with pixels"
+        )
+    return spacing.to_pixels(check_box(box, "--region-mm"))
+
+
+def _text(box: Sequence[float]) -> str:
+    return ",".join(f"{edge:g}" for edge in box) or "none"

@@ -1,0 +1,55 @@
+"""Frozen dataclasses to JSON content and back, checked on the way in.
+
+Example:
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Point:
+    ...     x: float
+    ...     name: str | None = None
+    >>> to_json(Point(1.0))
+    {'x': 1.0, 'name': None}
+    >>> from_json(Point, {"x": 1.0}, "point.json", "write it again")
+    Point(x=1.0, name=None)
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from protopyramid.errors import UserError
+
+T = TypeVar("T")
+
+
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}  # they take long to build
+
+
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def to_json(record: Any) -> Any:
+    """The content of a dataclass as plain values, keys in the order of its fields."""
+    return _adapter(type(record)).dump_python(record, mode="json", by_alias=True)
+
+
+def from_json(kind: type[T], content: object, place: str | Path, remedy: str) -> T:
+    """The dataclass of JSON content; UserError that names `place`, the key and the remedy.
+
+    Keys that it does not know are ignored: they are of a newer version. Types are not guessed.
+    """
+    try:
+        record: T = _adapter(kind).validate_json(json.dumps(content), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "content"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        message = f"{place}: damaged: {key}: {first['msg'].lower()}{more}; {remedy}"
+        raise UserError(message) from None
+    return record

@@ -1,0 +1,76 @@
+"""Tables: the one number format, Markdown, and CSV that is read back."""
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protopyramid.errors import UserError
+from protopyramid.utils.tables import csv_text, markdown_table, mean_and_spread, number, read_csv
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, ".500"),
+        (1.0, "1.000"),
+        (-0.25, "-.250"),
+        (0.99996, "1.000"),
+        (-0.99996, "-1.000"),
+        (10.0, "10.000"),
+        (0.0, ".000"),
+        (None, "–"),
+    ],
+)
+def test_numbers_have_three_decimals_and_no_leading_zero(value, text):
+    assert number(value) == text
+
+
+def test_an_undefined_value_has_no_interval_and_no_spread():
+    assert number(None, (0.1, 0.2)) == "–"
+    assert mean_and_spread(None, 0.1) == "–"
+    assert number(0.0, (-0.1, 1.0)) == ".000 [-.100, 1.000]"
+
+
+def test_a_markdown_cell_stays_on_its_line_and_in_its_column():
+    lines = markdown_table(["name", "n"], [["a|b\nc", "1"]]).splitlines()
+    assert lines[2] == "| a\\|b c | 1 |" and len(lines) == 3
+
+
+@given(st.lists(st.tuples(TEXT, TEXT), max_size=5))
+def test_csv_is_what_the_standard_reader_reads(rows):
+    found = list(csv.reader(io.StringIO(csv_text(["a", "b"], rows))))
+    assert found == [["a", "b"], *map(list, rows)]
+
+
+def test_none_is_an_empty_field_and_zero_is_not():
+    assert csv_text(["a", "b"], [[None, 0.0]]) == "a,b\n,0.0\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a\n1\n", "has no column 'b'"),
+        (b"", "has no column 'a'"),
+        (b"a,b\n1\n", "row 2 is incomplete"),
+        (b'a,b\n1,"2\n', "cannot be read"),
+        (b"a,b\n\xff,1\n", "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_damaged_csv_is_refused_with_the_remedy(content, words, tmp_path):
+    path = tmp_path / "table.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError) as raised:
+        read_csv(path, ["a", "b"], "make it again")
+    assert words in str(raised.value) and str(raised.value).endswith("; make it again")
+
+
+def test_rows_are_read_by_column(tmp_path):
+    (tmp_path / "table.csv").write_text('a,b,c\n1,"x,y",\n')
+    assert read_csv(tmp_path / "table.csv", ["b"], "") == [{"a": "1", "b": "x,y", "c": ""}]
