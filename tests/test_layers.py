@@ -25,11 +25,10 @@ ROOMS = [
     "training",
     "prototypes",
     "evaluation",
-    "explain",
+    "explanations",
     "reports",
-    "export",
+    "exporting",
     "api",
-    "reader",
     "studies",
     "benchmarks",
     "cli",
@@ -47,7 +46,7 @@ ALLOWED = {room: set(ROOMS[:place]) - SHUT.get(room, set()) for place, room in e
 ALLOWED["__init__"] = set(ROOMS)
 # A loaded run predicts and explains for its user, and keeps the cases behind its prototypes: inside those
 # methods, and nowhere else in `runs`.
-DEFERRED = {("runs", "explain"), ("runs", "inference"), ("runs", "prototypes")}
+DEFERRED = {("runs", "explanations"), ("runs", "inference"), ("runs", "prototypes")}
 
 
 def part_of(module: str) -> str:
@@ -121,16 +120,16 @@ def test_every_part_has_its_place() -> None:
         ("from protopyramid.training.loop import train", "model/network.py"),
         ("def f():\n    from protopyramid.losses import fine", "data/store.py"),
         ("from protopyramid import training", "losses/fine.py"),
-        ("import protopyramid.reader.app", "explain/report.py"),
+        ("import protopyramid.api", "explanations/report.py"),
         ("from ..evaluation import metrics", "training/loop.py"),
         ("from protopyramid.runs.run import load_run", "losses/objective.py"),
         ("from protopyramid.training.loop import train", "runs/run.py"),
-        ("from protopyramid.explain import explain", "runs/run.py"),
+        ("from protopyramid.explanations import explain", "runs/run.py"),
         ("from protopyramid.cli.console import say", "training/loop.py"),
         ("from protopyramid.data import manifest", "config/loading.py"),
         ("from protopyramid.benchmarks.timing import in_turns", "training/loop.py"),
         ("from protopyramid.cli.console import say", "benchmarks/rows.py"),
-        ("from protopyramid.studies.plan import Study", "reader/app.py"),
+        ("from protopyramid.studies.plan import Study", "api.py"),
         ("from protopyramid.data.manifest import Sample", "model/network.py"),
     ],
 )
@@ -145,7 +144,7 @@ def test_a_planted_violation_is_found(source: str, relative: str) -> None:
         ("from . import stencil", "losses/fine.py"),
         ("from .stencil import apply", "losses/fine.py"),
         ("from protopyramid.runs.run import load_run", "evaluation/metrics.py"),
-        ("def f():\n    from protopyramid.explain import explain", "runs/run.py"),
+        ("def f():\n    from protopyramid.explanations import explain", "runs/run.py"),
         ("from protopyramid.config.schema import Config", "data/store.py"),
         ("import torch", "data/store.py"),
     ],

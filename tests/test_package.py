@@ -1,14 +1,21 @@
-"""The wheel holds all that the package needs, and works where the source tree is not."""
+"""The wheel has everything the package needs and works without the source tree; dependencies agree."""
 
+import ast
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
+from collections.abc import Iterable
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import protopyramid
+from protopyramid.config import preset_names
 
 PROJECT = Path(__file__).parent.parent
 
@@ -38,10 +45,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_has_presets_types_and_licence(wheel: Path) -> None:
+def test_the_wheel_has_presets_recipes_types_and_licence(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for preset in ("fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"):
-        assert f"protopyramid/config/presets/{preset}.toml" in names
+    config = PROJECT / "src/protopyramid/config"
+    settings = {path.relative_to(config).as_posix() for path in config.rglob("*.toml")}
+    assert {"presets/fpn-iaia-bl.toml", "recipes/cbis-margins.toml", "demo/demo.toml"} <= settings
+    assert {f"protopyramid/config/{name}" for name in settings} <= set(names)
     assert "protopyramid/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not any(name.startswith("tests") for name in names)
@@ -63,15 +72,15 @@ def test_the_installed_wheel_works_without_the_source_tree(wheel: Path, tmp_path
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-compile"]
     call(*pip, "--target", str(target), str(wheel), cwd=elsewhere)
     script = (
-        "import protopyramid, sys; print(protopyramid.__file__); "
-        "print(protopyramid.load_config('fpn-iaia-bl').system)"
+        "import protopyramid; print(protopyramid.__file__); "
+        "print(protopyramid.load_config('cbis-margins').system)"
     )
     place = {"PYTHONPATH": str(target)}
     file, system = call(sys.executable, "-P", "-c", script, cwd=elsewhere, **place).splitlines()
     assert Path(file).is_relative_to(target)
     assert system == "fpn-iaia-bl"
     listed = call(sys.executable, "-P", "-m", "protopyramid", "presets", cwd=elsewhere, **place)
-    assert len(listed.splitlines()) == 4
+    assert [line.split()[0] for line in listed.splitlines()] == preset_names()
 
 
 def test_the_public_names_are_listed_and_unknown_ones_refused() -> None:
@@ -79,3 +88,54 @@ def test_the_public_names_are_listed_and_unknown_ones_refused() -> None:
     assert protopyramid.UserError.__module__ == "protopyramid.errors"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = protopyramid.nothing
+
+
+def declared(extras: Iterable[str] = ()) -> list[Requirement]:
+    """What pyproject.toml asks for, with some extras."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = [Requirement(text) for text in project["dependencies"]]
+    for extra in extras:
+        for requirement in map(Requirement, project["optional-dependencies"][extra]):
+            own = requirement.name == "protopyramid"
+            found += declared(requirement.extras) if own else [requirement]
+    return found
+
+
+def needed(requirements: list[Requirement]) -> set[str]:
+    """The names of all packages that some requirements lead to, by what is installed."""
+    seen: set[tuple[str, str]] = set()
+    waiting = [(each.name, extra) for each in requirements for extra in ("", *each.extras)]
+    while waiting:
+        name, extra = waiting.pop()
+        if (canonicalize_name(name), extra) in seen:
+            continue
+        seen.add((canonicalize_name(name), extra))
+        for below in map(Requirement, requires(name) or []):
+            if below.marker is None or below.marker.evaluate({"extra": extra}):
+                waiting += [(below.name, each) for each in ("", *below.extras)]
+    return {name for name, _ in seen}
+
+
+def test_the_constraints_pin_what_the_development_needs_and_nothing_else() -> None:
+    lines = (PROJECT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {canonicalize_name(line.partition("==")[0]) for line in lines if "==" in line}
+    wanted = needed(declared(["dev"]))
+    assert pinned - wanted == set()
+    if sys.version_info[:2] == (3, 11) and sys.platform == "linux":  # where they were recorded
+        assert wanted - pinned == set()
+
+
+def test_every_library_that_is_imported_is_declared() -> None:
+    extras = ["dicom", "export", "tensorboard", "backbones"]
+    modules = {canonicalize_name(each.name) for each in declared(extras)}
+    known = {"PIL": "pillow", "pydantic_core": "pydantic", "mpl_toolkits": "matplotlib"}
+    found = set()
+    for path in (PROJECT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            found |= {name.partition(".")[0] for name in names}
+    foreign = found - set(sys.stdlib_module_names) - {"protopyramid"}
+    undeclared = {n for n in foreign if canonicalize_name(known.get(n, n)) not in modules}
+    assert undeclared == set()

@@ -45,18 +45,18 @@ _HOMES = {
     "compare": "protopyramid.api",
     "dump_config": "protopyramid.config",
     "evaluate": "protopyramid.api",
+    "explain": "protopyramid.api",
+    "export": "protopyramid.api",
     "load_config": "protopyramid.config",
     "load_run": "protopyramid.runs.run",
     "predict": "protopyramid.api",
     "train": "protopyramid.api",
 }
-# Public names that are modules; `explain` and `export` can also be called.
-_MODULES = {"explain", "export", "losses"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"protopyramid.{name}")
+    if name == "losses":
+        return import_module("protopyramid.losses")
     if name not in _HOMES:
         raise AttributeError(f"module 'protopyramid' has no attribute '{name}'")
     value = getattr(import_module(_HOMES[name]), name)

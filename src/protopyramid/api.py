@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from protopyramid.evaluation.ood_check import FlagRates
     from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
-    from protopyramid.explain.explanation import Explanation
-    from protopyramid.export import Exported, Format
+    from protopyramid.explanations.explanation import Explanation
+    from protopyramid.exporting import Exported, Format
     from protopyramid.prototypes.neighbours import Neighbour
     from protopyramid.prototypes.pruning import Pruned
 
@@ -258,7 +258,7 @@ def explain(
         'spiculated'
         >>> explanation.save("why.png")                                    # doctest: +SKIP
     """
-    from protopyramid.explain.explanation import explain_file
+    from protopyramid.explanations.explanation import explain_file
 
     return explain_file(_loaded(run), image, name, region)
 
@@ -302,7 +302,7 @@ def explain_all(
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
     """
-    from protopyramid.explain.explanation import explain_sample
+    from protopyramid.explanations.explanation import explain_sample
     from protopyramid.figures.drawing import check_colour_map
     from protopyramid.inference.requests import Marks, requested, table_of
 
@@ -369,7 +369,7 @@ def compare(
         >>> comparison.write("comparison")                                 # doctest: +SKIP
     """
     from protopyramid.evaluation.comparison import compare as compare_runs
-    from protopyramid.explain.saliency import METHODS
+    from protopyramid.explanations.saliency import METHODS
 
     loaded = [_loaded(run) for run in runs]
     _check_distinct(loaded)
@@ -416,7 +416,7 @@ def export(run: Run | Place, format: Format = "onnx", out: Place | None = None) 
         >>> done.path, done.difference                                     # doctest: +SKIP
         (PosixPath('runs/first/export/first.onnx'), 9e-07)
     """
-    from protopyramid.export import export_run
+    from protopyramid.exporting import export_run
 
     return export_run(_loaded(run), format, None if out is None else Path(out))
 

@@ -101,7 +101,7 @@ def test_without_onnx_the_user_is_told_what_to_install(new_run, monkeypatch, cap
 
 
 def test_an_export_that_differs_from_torch_is_not_written(new_run, monkeypatch, capsys, tmp_path):
-    from protopyramid.export import write
+    from protopyramid.exporting import write
 
     run, out = new_run(), tmp_path / "model.pt2"
     monkeypatch.setattr(write, "largest_difference", lambda *_: 2e-4)
@@ -130,7 +130,7 @@ def test_wrong_input_is_one_line_and_exit_2(arguments, words, new_run, capsys):
 
 
 def test_a_wrong_place_is_refused_before_the_export_is_made(new_run, monkeypatch):
-    from protopyramid.export import write
+    from protopyramid.exporting import write
 
     monkeypatch.setattr(write, "to_torch_export", lambda *_: pytest.fail("made"))
     assert main(["export", str(new_run().folder.path), "--format", "torch-export"]) == 2

@@ -19,6 +19,7 @@ from protopyramid.evaluation.results import read_evaluation
 from protopyramid.metrics.prototype_health import duplicate_pairs
 from protopyramid.model.activation import activation_maps
 from protopyramid.prototypes.health import run_health, source_pointing
+from protopyramid.runs.run import load_run
 
 QUICK = {"bootstrap": 20, "pictures": False}
 
@@ -253,6 +254,7 @@ def test_sources_are_found_in_the_manifest_given_when_that_of_training_is_gone(
     expected = source_pointing(run)
     content = run.folder.read_json("data.json")
     run.folder.write_json("data.json", {**content, "manifest_path": "gone.csv"})
+    run = load_run(run.folder.path)
     assert source_pointing(run).mean is None
     assert source_pointing(run, read_manifest(phantom_manifest)) == expected
 

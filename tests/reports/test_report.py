@@ -12,7 +12,7 @@ import pytest
 from protopyramid.data.manifest import Manifest
 from protopyramid.evaluation.evaluate import evaluate_run
 from protopyramid.evaluation.results import read_evaluation
-from protopyramid.explain.ranking import RankedImage
+from protopyramid.explanations.ranking import RankedImage
 from protopyramid.prototypes.pruning import prune
 from protopyramid.reports.model_card import write_model_card
 from protopyramid.reports.report import write_report

@@ -50,7 +50,7 @@ def fine_rows(settings: Settings) -> Iterator[Row]:
 
 
 def _fine_memory(problem: FineProblem, name: str, limit: str, children: int) -> Iterator[Row]:
-    """Peak memory of both sides, each in fresh processes of its own, in turns."""
+    """Peak memory of both sides, in turns, each measurement in a fresh process."""
     size = problem.masks.shape[-1], problem.images
     ours, theirs = [], []
     for _ in range(children):
@@ -132,12 +132,12 @@ class FineProblem:
 
 
 def fine_peaks(size: int, count: int) -> Peaks:
-    """Peak memory of our fine loss; runs in a process of its own."""
+    """Peak memory of our fine loss; called in a child process."""
     return _fine_peaks(size, count, "ours")
 
 
 def upsampled_peaks(size: int, count: int) -> Peaks:
-    """Peak memory of the upsampled fine loss; runs in a process of its own."""
+    """Peak memory of the upsampled fine loss; called in a child process."""
     return _fine_peaks(size, count, "upsampled")
 
 

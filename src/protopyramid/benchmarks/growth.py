@@ -271,6 +271,6 @@ def _picture(curves: Sequence[Curve], variable: str, folder: Path) -> Path:
 
 
 def _theoretical(curve: Curve) -> tuple[float, float]:
-    """Seconds at the last two points, had the last step its theoretical order."""
+    """Seconds at the last two points if the last step had its theoretical order."""
     (x0, x1), y1 = curve.values[-2:], curve.seconds[-1]
     return y1 * (x0 / x1) ** curve.order, y1

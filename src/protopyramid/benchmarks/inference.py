@@ -21,7 +21,7 @@ from protopyramid.benchmarks.timing import in_turns
 from protopyramid.config.schema import Config
 from protopyramid.data.images import normalise
 from protopyramid.errors import UserError
-from protopyramid.export.formats import EvidenceModule, to_onnx
+from protopyramid.exporting.formats import EvidenceModule, to_onnx
 from protopyramid.inference.batches import compile_network
 from protopyramid.model.network import PrototypeNetwork
 

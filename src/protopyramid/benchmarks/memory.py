@@ -1,4 +1,4 @@
-"""Peak memory of a piece of work, measured in a process of its own.
+"""Peak memory of a piece of work, measured in a separate process.
 
 The memory of a piece of work is what it holds at its worst moment beyond its inputs: results, what is kept
 for the gradient, temporaries. Both sides of a ratio are measured alike, in three ways:

@@ -333,6 +333,8 @@ def _settings(config: Config) -> str:
         "pooling": model.pooling.model_dump(mode="json", exclude_defaults=True),
         "image_size": data.image_size,
         "fit": data.fit,
+        "crop": data.crop,
+        "region": data.region.model_dump(mode="json", exclude_defaults=True),
         "mean": data.mean,
         "std": data.std,
         "dicom": data.dicom.model_dump(mode="json", exclude_defaults=True),

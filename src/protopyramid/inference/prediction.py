@@ -116,14 +116,14 @@ def predict_samples(
     data: DataConfig | None = None,
     unreadable: Callable[[Sample, UserError], None] | None = None,
 ) -> list[Record]:
-    """Predictions of samples, one record per image, in their order; labels are not looked at.
+    """Predictions of samples, one record per image, in their order; labels are ignored.
 
     A record: `image`, `predicted`, `probabilities` and `logits` {class: x}, `prototypes` (the
     strongest for the predicted class: index, class, level, similarity, contribution), `nearest` (index,
     class, level, similarity), `unlikeness` (out-of-distribution distance; 1 is the limit),
     `unlike_training` (out of distribution; both None when the run has no thresholds.json) and `region`
     (what the model saw, in pixels of the file). `data`, by default that of the run, says by `crop` whether
-    lesions are cut out; else annotations are not looked at. A sample that cannot be read is left out and
+    lesions are cut out; else annotations are ignored. A sample that cannot be read is left out and
     handed to `unreadable`, or else raises its UserError.
     """
     settings = (data or run.config.data).model_copy(update={"memory_budget": 0.0})

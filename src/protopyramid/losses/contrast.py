@@ -18,8 +18,8 @@ MARGIN = 0.5  # ours, in units of similarity
 def masked_top_mean(maps: Tensor, chosen: Tensor, k: int) -> Tensor:
     """Mean of the k largest values of each map among the chosen cells.
 
-    maps (B, m, h, w), chosen bool (B, 1, h, w) -> (B, m). Where fewer than k cells are chosen, their
-    mean; where none is, 0.
+    maps (B, m, h, w), chosen bool (B, 1, h, w) -> (B, m). Where fewer than k cells are chosen, it is
+    their mean; where none is, 0.
     """
     cells = maps.masked_fill(~chosen, -torch.inf).flatten(2)
     values = cells.topk(min(k, cells.shape[-1]), dim=-1, sorted=False).values

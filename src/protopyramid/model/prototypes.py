@@ -72,7 +72,7 @@ class PrototypeLayer(nn.Module):
         if self.similarity.kind == "cosine":
             maps = self.similarity.maps(z, vectors)
             closeness = top_mean(maps, k)
-            if kind == "focal":  # its top-k mean is at hand
+            if kind == "focal":  # its top-k mean is already computed
                 return closeness - maps.mean((-2, -1)), closeness, maps
             return pool(maps, kind, k), closeness, maps
         distances = l2_maps(z, vectors, self.similarity.squared)

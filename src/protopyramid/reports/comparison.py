@@ -19,8 +19,8 @@ from protopyramid.data.images import Prepared, prepare_sample
 from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
 from protopyramid.evaluation.comparison import run_names
-from protopyramid.explain.explanation import Explanation, PrototypePart, explain_prepared
-from protopyramid.explain.saliency import METHODS, Saliency
+from protopyramid.explanations.explanation import Explanation, PrototypePart, explain_prepared
+from protopyramid.explanations.saliency import METHODS, Saliency
 from protopyramid.figures.drawing import COLOUR_MAP, save_figure
 from protopyramid.figures.grid_figure import Panel, grid_figure
 from protopyramid.inference.batches import device_of, model_input

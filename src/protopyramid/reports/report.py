@@ -10,8 +10,8 @@ from protopyramid import __version__
 from protopyramid.data.images import prepare_sample
 from protopyramid.data.manifest import SPLITS, Sample
 from protopyramid.evaluation.results import Evaluation, read_evaluation
-from protopyramid.explain.explanation import explain_prepared
-from protopyramid.explain.ranking import RankedImage, best_and_worst, rank
+from protopyramid.explanations.explanation import explain_prepared
+from protopyramid.explanations.ranking import RankedImage, best_and_worst, rank
 from protopyramid.figures.curves import curves_figure
 from protopyramid.figures.drawing import COLOUR_MAP
 from protopyramid.figures.prototype_figures import gallery_figure

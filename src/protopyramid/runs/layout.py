@@ -20,6 +20,7 @@ EVALUATION = "evaluation"
 REPORT = "report.html"
 CARD = "MODEL_CARD.md"
 CHECKPOINT = "checkpoint"
+EXPORT = "export"
 
 
 def picture(index: int) -> str:
@@ -35,3 +36,8 @@ def evaluation(split: str, suffix: str = "json") -> str:
 def plot(split: str, name: str) -> str:
     """A plot of `evaluate` on a split."""
     return f"{EVALUATION}/{split}-{name}.png"
+
+
+def exported(name: str, suffix: str) -> str:
+    """The model of a run as a file for other programs; its description has the suffix .json."""
+    return f"{EXPORT}/{name}{suffix}"

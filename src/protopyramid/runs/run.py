@@ -18,7 +18,7 @@ from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
 
 if TYPE_CHECKING:
-    from protopyramid.explain.explanation import Explanation
+    from protopyramid.explanations.explanation import Explanation
     from protopyramid.model.network import PrototypeNetwork
     from protopyramid.prototypes.cases import CaseBook
 
@@ -58,7 +58,7 @@ class Run:
 
     def explain(self, image: str | Path, region: Box | None = None) -> Explanation:
         """The case-based explanation of one image file, or of a region of it as in `predict`."""
-        from protopyramid.explain.explanation import explain_file
+        from protopyramid.explanations.explanation import explain_file
 
         return explain_file(self, image, region=region)
 
@@ -76,10 +76,7 @@ def load_run(path: str | Path) -> Run:
     Args:
         path: The run folder.
 
-    Example:
-        >>> import protopyramid as pp                               # doctest: +SKIP
-        >>> run = pp.load_run("runs/demo")                          # doctest: +SKIP
-        >>> run.explain("lesion.png").save("why.png")               # doctest: +SKIP
+    Example: ``pp.load_run("runs/demo").explain("lesion.png").save("why.png")``
     """
     from protopyramid.model.build import build_model
 

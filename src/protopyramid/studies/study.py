@@ -13,7 +13,7 @@ from protopyramid.config import parse_assignments
 from protopyramid.errors import UserError
 from protopyramid.evaluation.comparison import EvaluatedRun, compare, stored_evaluation
 from protopyramid.evaluation.comparison_results import Comparison
-from protopyramid.explain.saliency import METHODS
+from protopyramid.explanations.saliency import METHODS
 from protopyramid.metrics.bootstrap import RESAMPLES, Array, resample_weights
 from protopyramid.metrics.paired_test import Difference, Pair, paired_differences
 from protopyramid.runs.folder import RunFolder

@@ -51,8 +51,8 @@ def labelled_manifest(path: str | Path, config: Config) -> Manifest:
 def class_settings(labels: Sequence[str], negative_class: str) -> str:
     """The options that make labels the classes of a training.
 
-    >>> class_settings(["benign", "malignant"], "negative")
-    '--set \'data.classes=["benign", "malignant"]\' --set \'data.negative_class=""\''
+    >>> print(class_settings(["benign", "malignant"], "negative"))
+    --set 'data.classes=["benign", "malignant"]' --set 'data.negative_class=""'
     """
     listed = ", ".join(json.dumps(label, ensure_ascii=False) for label in labels)
     settings = [f"data.classes=[{listed}]"]

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from protopyramid.export.formats import EvidenceModule, largest_difference
+from protopyramid.exporting.formats import EvidenceModule, largest_difference
 
 
 @pytest.fixture

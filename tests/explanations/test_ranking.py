@@ -7,8 +7,8 @@ import pytest
 
 from protopyramid.data.images import prepare_sample
 from protopyramid.data.manifest import Manifest, Sample
-from protopyramid.explain.explanation import explain_prepared
-from protopyramid.explain.ranking import RankedImage, best_and_worst, rank
+from protopyramid.explanations.explanation import explain_prepared
+from protopyramid.explanations.ranking import RankedImage, best_and_worst, rank
 from protopyramid.runs.run import Run
 
 

@@ -21,8 +21,8 @@ from protopyramid.config.schema import DataConfig
 from protopyramid.data.images import prepare
 from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
-from protopyramid.explain.origin import Origin, open_sample
-from protopyramid.explain.result import Explanation, PrototypePart, contribution_sums
+from protopyramid.explanations.origin import Origin, open_sample
+from protopyramid.explanations.result import Explanation, PrototypePart, contribution_sums
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.ood import limits_for, ood_features
 from protopyramid.inference.requests import region_sample

@@ -16,8 +16,8 @@ from PIL import Image
 
 from protopyramid.config.schema import DataConfig
 from protopyramid.data.images import LEVELS
-from protopyramid.export import export_run
-from protopyramid.export.description import preprocessing
+from protopyramid.exporting import export_run
+from protopyramid.exporting.description import preprocessing
 from protopyramid.inference.prediction import predict_files
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"

@@ -11,7 +11,7 @@ from PIL import Image
 
 from protopyramid.data.geometry import Region
 from protopyramid.data.images import read_image
-from protopyramid.explain.explanation import explain_array, explain_prepared
+from protopyramid.explanations.explanation import explain_array, explain_prepared
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.runs.run import Run
 

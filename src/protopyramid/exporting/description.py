@@ -10,7 +10,7 @@ from typing import Any
 
 from protopyramid.config.schema import DataConfig, DicomConfig
 from protopyramid.data.images import LEVELS
-from protopyramid.export.formats import INPUT, Format, output_names
+from protopyramid.exporting.formats import INPUT, Format, output_names
 from protopyramid.runs.run import Run
 
 PREPROCESSING_VERSION = 1  # of the keys of `preprocessing`, not of the software

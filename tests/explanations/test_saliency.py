@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from protopyramid.explain.saliency import METHODS, grad_cam, grad_cam_plus_plus, plus_plus_map
+from protopyramid.explanations.saliency import METHODS, grad_cam, grad_cam_plus_plus, plus_plus_map
 from protopyramid.runs.run import Run
 
 

@@ -6,7 +6,7 @@ file beside it says how an image file becomes the input, and what the outputs me
 unless the outputs agree with torch's.
 """
 
-from protopyramid.export.formats import EvidenceModule, Format, to_onnx
-from protopyramid.export.write import Exported, export_run
+from protopyramid.exporting.formats import EvidenceModule, Format, to_onnx
+from protopyramid.exporting.write import Exported, export_run
 
 __all__ = ["EvidenceModule", "Exported", "Format", "export_run", "to_onnx"]

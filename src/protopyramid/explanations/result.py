@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 
 from protopyramid.errors import UserError
-from protopyramid.explain.origin import Origin, input_origin
-from protopyramid.explain.saliency import grad_cam
+from protopyramid.explanations.origin import Origin, input_origin
+from protopyramid.explanations.saliency import grad_cam
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.model.activation import Box, Region, activation_region, region_of
 from protopyramid.model.network import Evidence

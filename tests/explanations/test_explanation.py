@@ -14,7 +14,7 @@ import torch
 
 from protopyramid.data.images import prepare, read_image
 from protopyramid.errors import UserError
-from protopyramid.explain.explanation import explain_array
+from protopyramid.explanations.explanation import explain_array
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.ood import write_threshold
 from protopyramid.runs.run import Run, load_run

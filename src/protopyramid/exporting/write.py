@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protopyramid.errors import UserError
-from protopyramid.export.description import describe
-from protopyramid.export.formats import (
+from protopyramid.exporting.description import describe
+from protopyramid.exporting.formats import (
     SUFFIXES,
     EvidenceModule,
     Format,
@@ -15,6 +15,7 @@ from protopyramid.export.formats import (
     to_onnx,
     to_torch_export,
 )
+from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run
 
@@ -37,7 +38,7 @@ def export_run(run: Run, kind: Format = "onnx", out: Path | None = None) -> Expo
     sample input, so it is only written outside run folders. `NAME.json` beside the file describes
     preprocessing, inputs, outputs, classes and prototypes.
     """
-    path = out or run.folder / f"export/{run.name}{SUFFIXES[kind]}"
+    path = out or run.folder / layout.exported(run.name, SUFFIXES[kind])
     _check_place(path, kind, run)  # before the minute that an export takes
     module = EvidenceModule(run.model.cpu().eval(), run.config.data).eval()
     size = run.config.data.image_size

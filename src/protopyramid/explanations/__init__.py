@@ -1,0 +1,1 @@
+"""Explanation: why the model says what it says, as results, JSON and figures."""
