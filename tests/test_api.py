@@ -7,7 +7,6 @@ import json
 import pkgutil
 import re
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
