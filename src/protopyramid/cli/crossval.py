@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
+from protopyramid.cli.options import Accelerator, Assignments, Preset
+
 
 def crossval(
-    preset: Annotated[str, typer.Argument(help="Name of a preset, or a TOML file.")],
+    preset: Preset,
     data: Annotated[
         Path, typer.Option(help="Manifest of the dataset (CSV); its test rows are never used.")
     ],
@@ -18,16 +20,14 @@ def crossval(
     seeds: Annotated[
         str, typer.Option(help="Seeds, separated by commas; each deals the folds differently.")
     ] = "0",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")
-    ] = None,
+    set_: Assignments = None,
     backbone_from: Annotated[
         Path | None,
         typer.Option(
             help="Start every run from the backbone of another run, which must not have seen this data."
         ),
     ] = None,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    accelerator: Accelerator = "auto",
 ) -> None:
     """Cross-validate by patient: one run per fold and seed, and their mean and spread."""
     from protopyramid.cli.console import parse_numbers, say
