@@ -20,14 +20,7 @@ import numpy as np
 from PIL import Image
 
 from protopyramid.data.annotations import Circle, bounds
-from protopyramid.data.importers.base import (
-    NEGATIVE,
-    Crop,
-    ImportPlan,
-    Options,
-    Skipped,
-    Tissue,
-)
+from protopyramid.data.importers.base import NEGATIVE, Crop, ImportPlan, Options, Skipped, Tissue
 from protopyramid.data.importers.full_films import Films
 from protopyramid.data.importers.reading import Unusable, relative, short, walk
 from protopyramid.data.importers.splits import with_splits
