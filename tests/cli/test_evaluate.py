@@ -26,7 +26,7 @@ def test_training_images_are_refused_unless_forced(new_run, refused, capsys) -> 
     run = new_run()
     folder = str(run.folder.path)
     (line,) = [text for text in refused("evaluate", folder, "--split", "train") if "error" in text]
-    assert "used in the training" in line and "--force" in line
+    assert "were used in training" in line and "--force" in line
     assert not (run.folder / "evaluation").exists()
     assert main(["evaluate", folder, "--split", "train", "--force", "--bootstrap", "9"]) == 0
     assert "LEAKED" in capsys.readouterr().out
