@@ -86,7 +86,7 @@ def test_names_are_made_distinct() -> None:
     [
         (["nothing.png"], "nothing.png: no such image"),
         (["nothing.png", "--colour-map", "plaid"], 'unknown colour map "plaid"'),
-        (["nothing.png", "--split", "test"], "--split: is for a manifest"),
+        (["nothing.png", "--split", "test"], "--split: only applies to a manifest"),
     ],
 )
 def test_mistakes_are_one_line(

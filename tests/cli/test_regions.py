@@ -82,7 +82,7 @@ def test_a_whole_film_is_answered_with_how_to_mark_the_lesion(
         (["--region", "1,2,3"], "--region: '1,2,3' is not a box; give four numbers"),
         (["--region", "1,2,x,4"], "'1,2,x,4' is not a box"),
         (["--region", "9,2,3,4"], "--region: 9,2,3,4 is empty"),
-        (["--region-mm", "1,2,3,4"], "film.png: does not say how far its pixels are apart"),
+        (["--region-mm", "1,2,3,4"], "film.png: has no pixel spacing"),
         (["--lesion", "900,900,950,950"], "outside its image"),
     ],
 )

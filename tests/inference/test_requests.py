@@ -101,7 +101,7 @@ def test_a_run_of_lesion_crops_uses_the_boxes_of_a_table(
     [
         (Marks(regions=[(5, 5, 5, 9)]), "--region: 5,5,5,9 is empty"),
         (Marks(lesions=[(5, 5, float("nan"), 9)]), "--lesion: needs four numbers"),
-        (Marks(regions_mm=[(0, 0, 10, 10)]), "does not say how far its pixels are apart"),
+        (Marks(regions_mm=[(0, 0, 10, 10)]), "has no pixel spacing"),
     ],
 )
 def test_wrong_marks_are_refused_in_words(run: Run, film: Path, marks: Marks, message: str) -> None:
@@ -116,9 +116,9 @@ def test_marks_are_for_one_image(run: Run, film: Path, tmp_path: Path) -> None:
     for paths in ([film, film], [film.parent]):
         with pytest.raises(UserError, match="marks lesions on one image"):
             requested(run, paths, marks=marks)
-    with pytest.raises(UserError, match=r"a\.csv: regions are marked on one image"):
+    with pytest.raises(UserError, match=r"a\.csv: regions can be marked on one image"):
         requested(run, [table], marks=marks)
-    with pytest.raises(UserError, match="2 regions of 1 images"):
+    with pytest.raises(UserError, match="2 regions for 1 images"):
         run.predict([film], [None, None])
     with pytest.raises(UserError, match="is outside the image of 200 x 300"):
         api.predict(run, film, regions=[(300, 300, 400, 400)])

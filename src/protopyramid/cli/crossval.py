@@ -18,7 +18,7 @@ def crossval(
     out: Annotated[Path, typer.Option(help="Folder to create; the same command continues in it.")],
     folds: Annotated[int, typer.Option(min=2, help="Number of folds, split by patient.")] = 5,
     seeds: Annotated[
-        str, typer.Option(help="Seeds, separated by commas; each deals the folds differently.")
+        str, typer.Option(help="Seeds, separated by commas; each has folds of its own.")
     ] = "0",
     set_: Assignments = None,
     backbone_from: Annotated[

@@ -63,7 +63,7 @@ def find(source: Path, options: Options) -> ImportPlan:
 
 
 def _objects(content: Content, part: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a list with their places, from 1; what is no object is empty."""
+    """The objects of a list with their places, from 1; anything that is not an object is empty."""
     for place, item in enumerate(content[part], 1):
         yield place, item if isinstance(item, dict) else {}
 

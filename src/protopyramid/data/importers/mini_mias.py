@@ -199,7 +199,7 @@ def _with_lesions(lines: Sequence[_Line], films: Mapping[str, Path]) -> Films:
 
 
 def _film_problem(path: Path | None) -> str:
-    """Why a film cannot be used, as far as its header tells."""
+    """Why a film cannot be used, judging by its header."""
     if path is None:
         return "its film is missing"
     try:
