@@ -92,8 +92,11 @@ def random_run(path: Path, table_path: Path, preset: str, **overrides: Any) -> A
     from protopyramid.runs.run import load_run
     from protopyramid.training.finish import picture_bytes
 
+    from .library import library_defaults
+
     torch.manual_seed(overrides.pop("seed", 0))
-    config = load_config(preset, {**load_overlay("small"), "data.image_size": 64, **overrides})
+    small = {**library_defaults(preset), **load_overlay("small"), "data.image_size": 64}
+    config = load_config(preset, {**small, **overrides})
     model = build_model(config)
     table = with_validation(read_manifest(table_path), 0.3, seed=0)
     folder = RunFolder(path)

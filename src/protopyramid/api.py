@@ -91,11 +91,14 @@ def train(
 def finish(run: Run | Place) -> Run:
     """Write what a trained run still lacks: its out-of-distribution limits, then its model card.
 
+    Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
+
     What is there already is left as it is, so a call that was stopped can be repeated.
     """
     import torch
 
     from protopyramid.inference.ood import limits_are_current, write_threshold
+    from protopyramid.prototypes.health import source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
@@ -105,6 +108,8 @@ def finish(run: Run | Place) -> Run:
         with progress_bar("computing out-of-distribution limits", announce=True) as update:
             write_threshold(run, update)
     if not (run.folder / layout.CARD).is_file():
+        for text in source_warnings(run, source_pointing(run)):
+            warnings.warn(text, stacklevel=2)
         write_model_card(run)
     return run
 

@@ -18,6 +18,7 @@ TINY = {
     "data.image_size": "32",
     "model.backbone.width": "0.0625",
     "model.backbone.batch_norm": "true",
+    "model.backbone.weights": "none",
     "model.neck.dim": "8",
     "train.batch_size": "16",
     "train.threads": "1",

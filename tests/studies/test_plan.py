@@ -34,14 +34,15 @@ def test_the_recipe_has_the_data_and_views_of_the_systems_it_is_compared_with():
         expected = apart.get(key, tuple(value) if isinstance(value, list) else value)
         assert attrgetter(key)(recipe) == expected, key
     long = read_study(STUDIES / "cbis-looks.toml")
-    config = variant_config(long, long.variant("fpn-iaia-bl-looks"), 0, STUDIES)
+    config = variant_config(long, long.variant("protopyramid-looks"), 0, STUDIES)
     threads = {"train": config.train.model_copy(update={"threads": recipe.train.threads})}
     assert config.model_copy(update=threads) == recipe
 
 
 @pytest.mark.parametrize("overlay", ["demo", "demo-second"])  # the second: its name of before
 def test_a_variant_is_its_preset_with_named_then_single_settings_on_top(overlay, tmp_path):
-    text = ONE + f'on = "{overlay}"\nset = {{ "loss.contrast" = 3.0 }}\n'
+    ours = ONE.replace("fpn-iaia-bl", "protopyramid")
+    text = ours + f'on = "{overlay}"\nset = {{ "loss.contrast" = 3.0 }}\n'
     study = read_study(written(tmp_path, text))
     config = variant_config(study, study.variants[0], 7, tmp_path)
     assert config.loss.contrast == 3.0 != load_config("demo").loss.contrast
@@ -139,7 +140,7 @@ def test_a_variant_may_be_the_run_of_another_with_other_settings(tmp_path):
         (ONE.replace('"a"', '"../a"'), "name"),
         (ONE + ONE.partition("\n")[2], 'two variants are called "a"'),
         (ONE + 'backbone_from = "b"\n', "not an earlier variant"),
-        (ONE + 'on = "huge"\n', "small, demo"),
+        (ONE + 'on = "huge"\n', "small, protopyramid, demo"),
         (ONE + 'set = { "loss.contrasts" = 1.0 }\n', "loss.contrast"),
         (ONE.replace("fpn-iaia-bl", "nowhere.toml"), "nowhere.toml"),
     ],

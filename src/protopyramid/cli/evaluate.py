@@ -72,7 +72,7 @@ def show(result: "Evaluation") -> None:
     console = terminal()
     leaked = " LEAKED: the run was trained on some of these images." if result.leaked else ""
     console.print(
-        f"{result.system}, split {result.split}: {result.n} images of "
+        f"{result.title}, split {result.split}: {result.n} images of "
         f"{result.patients} patients.{leaked}",
     )
     console.print(_classes(result))

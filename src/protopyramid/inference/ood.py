@@ -302,7 +302,7 @@ def _checked_limits(run: Run) -> Limits | None:
     limits = read_limits(run.folder)
     if limits is None:
         return None
-    inputs = run.model.head.weight.shape[1]
+    inputs = run.model.score_count
     expected = min(inputs * (1 if run.model.prototypes is None else 2), MAX_FEATURES)
     if len(limits.model.mean) != expected or limits.digest not in (None, limits_digest(run)):
         raise _mismatch(

@@ -4,7 +4,10 @@
 
 x_i are the scores of image i, W_other the weights between a prototype and other classes (none where the
 model has no prototypes: then it is logistic regression, and the first weights are zero). The ridge makes
-the objective strongly convex: the optimum exists, is unique, and does not depend on the start.
+the objective strongly convex: the optimum exists, is unique, and does not depend on the start. Without it
+this is the problem that ProtoPNet and IAIA-BL train their last layer on (by epochs of Adam). It is convex,
+but where the own-class weights alone separate the classes, longer weights are always better and there is no
+optimum: the fit then stops at small gradients or after `max_iterations`, and says so.
 
 Solved by a semi-smooth Newton method on the proximal-gradient equation: the weights that a proximal step
 would set to zero are set to zero, the others take a Newton step. The Newton system is solved by conjugate
@@ -27,25 +30,35 @@ from protopyramid.config.schema import HeadFitConfig
 from protopyramid.errors import UserError
 
 FIRST_ITERATIONS = 20
-MAX_ITERATIONS = 500
 MAX_CONJUGATE_STEPS = 200
 MAX_HALVINGS = 20
 SUFFICIENT = 1e-4  # Armijo: share of the predicted decrease that a step must give
+DAMPING = 0.01  # without a ridge, added to Newton's system, times the root of the optimality error
+LEAST_DAMPING = 1e-9
 ROUNDING = 1e-14  # relative error of the objective itself
 SMALL_PROBLEM = 2000  # weights, up to which a whole Hessian is formed
 SMOOTH_WIDTHS = [10.0**-power for power in range(7)]
 SMOOTH_STEPS = 30
 SMOOTH_TOLERANCE = 1e-13  # Newton decrement
 
+UNBOUNDED = (
+    "head fit: without a ridge this problem has no optimum, because the scores separate the classes; it was "
+    "stopped at small gradients or after head_fit.max_iterations (head_fit.ridge > 0 gives it an optimum)"
+)
+
 
 @dataclass(frozen=True)
 class HeadFitResult:
-    """weight (C, m) float32; iterations of Newton's method; largest optimality error; objective."""
+    """weight (C, m) float32; iterations of Newton's method; largest optimality error; objective.
+
+    `unbounded`: the problem has no optimum, since longer weights are always better.
+    """
 
     weight: Tensor
     iterations: int
     optimality: float
     objective: float
+    unbounded: bool = False
 
 
 def fit_head(
@@ -66,16 +79,18 @@ def fit_head(
     (True, True)
     """
     problem = HeadProblem(scores, labels, classes, first, settings)
-    weight, iterations, optimality = _minimise(problem, settings.tolerance)
-    if optimality > settings.tolerance:
+    weight, iterations, optimality = _minimise(problem, settings.tolerance, settings.max_iterations)
+    unbounded = problem.is_unbounded(weight)
+    if unbounded:
+        warnings.warn(UNBOUNDED, stacklevel=2)
+    elif optimality > settings.tolerance:
         warnings.warn(
             f"head_fit.tolerance: the head fit stopped at an optimality error of {optimality:.1e} "
             f"after {iterations} iterations, above the tolerance of {settings.tolerance:.1e}",
             stacklevel=2,
         )
-    return HeadFitResult(
-        weight.to(first.device, torch.float32), iterations, optimality, problem.objective(weight)
-    )
+    found = weight.to(first.device, torch.float32)
+    return HeadFitResult(found, iterations, optimality, problem.objective(weight), unbounded)
 
 
 def image_weights(labels: Tensor, count: int, balance: bool) -> Tensor:
@@ -108,6 +123,7 @@ class HeadProblem:
         self.labels = labels.detach().long().cpu()
         self.first = first.detach().double().cpu()
         self.ridge = settings.ridge
+        self.damping = 0.0  # of Newton's system; the objective has none
         count = len(self.first)
         weights = image_weights(self.labels, count, settings.balance)
         self.share = (weights / len(weights))[:, None]
@@ -139,7 +155,7 @@ class HeadProblem:
         change = probabilities * (self.fast @ direction.T)
         change -= probabilities * change.sum(dim=1, keepdim=True)
         change *= self.share.to(change.dtype)
-        return change.T @ self.fast + 2 * self.ridge * direction
+        return change.T @ self.fast + (2 * self.ridge + self.damping) * direction
 
     def diagonal(self) -> Tensor:
         """Bound of the Hessian's diagonal, (m,): p (1 - p) is at most 1/4."""
@@ -155,8 +171,29 @@ class HeadProblem:
                 block = self.x.T @ (self.x * self.share * spread[:, None])
                 whole[a, :, b], whole[b, :, a] = block, block
         whole = whole.view(count * m, count * m)
-        whole.diagonal().add_(2 * self.ridge)
+        whole.diagonal().add_(2 * self.ridge + self.damping)
         return whole
+
+    def damp(self, optimality: float) -> None:
+        """Keep Newton's system positive definite where there is no ridge, the less the nearer the optimum.
+
+        Adding the same to the weights of all classes leaves the probabilities as they are.
+        """
+        if not self.ridge:
+            self.damping = max(LEAST_DAMPING, DAMPING * optimality**0.5)
+
+    def is_unbounded(self, weight: Tensor) -> bool:
+        """Whether the weights without a penalty, made longer, lower the objective forever.
+
+        So it is where they alone give every image its largest logit in its own class.
+        """
+        if self.ridge:
+            return False
+        free = torch.where(self.l1 > 0, 0.0, weight)
+        logits = self.x @ free.T
+        own = logits.gather(1, self.labels[:, None])
+        others = logits.scatter(1, self.labels[:, None], -torch.inf)
+        return bool((own > others).all())
 
     def smoothness(self) -> float:
         """Bound of the Hessian: that of CE is at most half the Gram matrix (Boehning, 1992)."""
@@ -166,7 +203,7 @@ class HeadProblem:
         """Inverse (m, m) of the Hessian of one class, at the mean of p (1 - p) over images and classes."""
         mean = float((self.share * probabilities * (1 - probabilities)).sum(dim=0).mean())
         one_class = mean * self.gram
-        one_class.diagonal().add_(2 * self.ridge)
+        one_class.diagonal().add_(2 * self.ridge + self.damping)
         return torch.cholesky_inverse(torch.linalg.cholesky(one_class))
 
 
@@ -184,14 +221,15 @@ class _State:
         return cls(weight, logits, float(problem.logits_loss(logits) + problem.penalty(weight)))
 
 
-def _minimise(problem: HeadProblem, tolerance: float) -> tuple[Tensor, int, float]:
+def _minimise(problem: HeadProblem, tolerance: float, limit: int) -> tuple[Tensor, int, float]:
     """The optimum; small problems that the first attempt leaves unsolved get a better start."""
-    state, iterations, optimality = _descend(problem, problem.first, tolerance, FIRST_ITERATIONS)
-    if optimality > tolerance:
+    first = min(FIRST_ITERATIONS, limit)
+    state, iterations, optimality = _descend(problem, problem.first, tolerance, first)
+    if optimality > tolerance and limit > first:
         start = state.weight
         if start.numel() <= SMALL_PROBLEM:
             start = _smoothed_optimum(problem, start)
-        state, more, optimality = _descend(problem, start, tolerance, MAX_ITERATIONS)
+        state, more, optimality = _descend(problem, start, tolerance, limit - first)
         iterations += more
     return state.weight, iterations, optimality
 
@@ -207,6 +245,7 @@ def _descend(
         optimality = float((weight - _shrink(weight - gradient, problem.l1)).abs().max())
         if optimality <= tolerance or iteration == limit:
             break
+        problem.damp(optimality)
         target, signs = _newton_target(problem, weight, gradient, probabilities)
         moved = _line_search(problem, state, gradient, target, signs)
         if moved is None:

@@ -27,6 +27,8 @@ NEXT_SHARE = 0.1  # of the work, at least, between two lines ...
 LONGEST_SILENCE = 120.0  # ... unless this many seconds have passed
 
 Clock = Callable[[], float]
+Update = Callable[[int, int], None]  # done, total
+Bars = Callable[[str], AbstractContextManager[Update]]  # a bar for each part of a computation
 
 
 def _nothing(*_: object) -> None:
@@ -193,6 +195,22 @@ class Reporter:
             if task is not None:
                 self._bars.remove_task(task)
 
+    @contextmanager
+    def bar(self, what: str, unit: str = "images", announce: bool = False) -> Iterator[Update]:
+        """Give a function of (done, total) that shows an activity; with `announce`, say its size first."""
+        with ExitStack() as stack:
+            activity: Activity | None = None
+
+            def update(done: int, total: int) -> None:
+                nonlocal activity
+                if activity is None:
+                    activity = stack.enter_context(self.activity(what, total, unit))
+                    if announce:
+                        self.say(f"{what}: {total} {unit}")
+                activity.advance(done - activity.done)
+
+            yield update
+
     def schedule(self, epochs_done: float, seconds_left: float) -> None:
         """Move the bar of the whole schedule."""
         if self._schedule is not None:
@@ -251,10 +269,6 @@ def metrics_text(validation: Mapping[str, float | None]) -> str:
     return f"validation AUROC {shown}  accuracy {validation['accuracy']:.3f}"
 
 
-Update = Callable[[int, int], None]  # done, total
-Bars = Callable[[str], AbstractContextManager[Update]]  # a bar for each part of a computation
-
-
 @contextmanager
 def progress_bar(what: str, unit: str = "images", announce: bool = False) -> Iterator[Update]:
     """Give a function of (done, total) that shows an activity; with `announce`, say its size first.
@@ -263,18 +277,7 @@ def progress_bar(what: str, unit: str = "images", announce: bool = False) -> Ite
         >>> with progress_bar("decoding") as update:
         ...     update(1, 2)
     """
-    with ExitStack() as stack:
-        reporter = stack.enter_context(Reporter())
-        activity: Activity | None = None
-
-        def update(done: int, total: int) -> None:
-            nonlocal activity
-            if activity is None:
-                activity = stack.enter_context(reporter.activity(what, total, unit))
-                if announce:
-                    reporter.say(f"{what}: {total} {unit}")
-            activity.advance(done - activity.done)
-
+    with Reporter() as reporter, reporter.bar(what, unit, announce) as update:
         yield update
 
 
