@@ -27,7 +27,7 @@ def test_training_images_are_refused_unless_forced(new_run, capsys) -> None:
     folder = str(run.folder.path)
     assert main(["evaluate", folder, "--split", "train"]) == 2
     (line,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
-    assert "used in the training" in line and "--force" in line
+    assert "were used in training" in line and "--force" in line
     assert not (run.folder / "evaluation").exists()
     assert main(["evaluate", folder, "--split", "train", "--force", "--bootstrap", "9"]) == 0
     assert "LEAKED" in capsys.readouterr().out

@@ -83,7 +83,7 @@ def test_names_are_made_distinct() -> None:
     ("arguments", "message"),
     [
         (["nothing.png"], "nothing.png: no such image"),
-        (["nothing.png", "--colour-map", "plaid"], 'no colour map "plaid"'),
+        (["nothing.png", "--colour-map", "plaid"], 'unknown colour map "plaid"'),
         (["nothing.png", "--split", "test"], "--split: is for a manifest"),
     ],
 )

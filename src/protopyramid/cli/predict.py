@@ -73,7 +73,7 @@ def _warn_of_unlike(run: Path, records: Sequence[Mapping[str, Any]]) -> None:
         more = " and others" if len(unlike) > 1 else ""
         warnings.warn(
             f"{len(unlike)} of {len(records)} images are flagged as unlike the training data (about "
-            f"{FALSE_FLAGS:.0%} of ordinary images are): {unlike[0]}{more}",
+            f"{FALSE_FLAGS:.0%} of images like the training data are): {unlike[0]}{more}",
             stacklevel=1,
         )
     elif records[0]["unlike_training"] is None:
