@@ -428,25 +428,31 @@ def show_prototypes(
     out: Place | None = None,
     *,
     nearest: int = 6,
+    regions: bool = False,
     colour_map: str = COLOUR_MAP,
     bars: Bars = no_bar,
 ) -> list[Path]:
     """Draw the prototypes by class and level and, where the data is at hand, their nearest images.
+
+    Writes prototypes_gallery.png, levels-CLASS.png for each class (its prototypes at one scale, with what
+    they depend on), prototypes_nearest.json and prototypes_nearest_CLASS.png.
 
     Args:
         run: A run, or its folder.
         data: The manifest, by default the one of training.
         out: The folder to write to, by default the run folder.
         nearest: Number of nearest images per prototype and split.
+        regions: Show in the gallery where each prototype activates (the strongest 5 % of its map) instead
+            of the patch that it is.
         colour_map: Matplotlib colormap of the heat maps.
         bars: Shows the progress of each split.
     """
-    from protopyramid.reports.gallery import write_gallery, write_nearest
+    from protopyramid.reports.gallery import write_gallery, write_levels, write_nearest
     from protopyramid.runs.provenance import training_manifest
 
     run = _loaded(run)
     folder = run.folder.path if out is None else Path(out)
-    written = [write_gallery(run, folder, colour_map)]
+    written = [write_gallery(run, folder, colour_map, regions), *write_levels(run, folder)]
     if data is None and training_manifest(run) is None:
         warnings.warn(
             f"{run.folder.path}: its training manifest no longer exists, so nearest images are left out; "

@@ -127,7 +127,7 @@ def _backbone_cells(
         return {level: cells}
     if not isinstance(neck, Pyramid):
         raise TypeError(f"the receptive field of {type(neck).__name__} is not known")
-    found = {}
+    found: dict[int, Interval] = {}
     while True:
         chain = windows([neck.lateral[str(level)]], axis)
         if level == COARSEST:
