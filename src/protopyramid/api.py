@@ -383,22 +383,30 @@ def write_comparison(
     *,
     data: Place | None = None,
     figures: bool = True,
+    levels: Sequence[int] = (),
     colour_map: str = COLOUR_MAP,
 ) -> list[Path]:
-    """Write a comparison's tables and, as far as its images still exist, its figures; gives the files."""
-    written = comparison.write(out)
-    if not figures:
-        return written
+    """Write a comparison's tables and, as far as its images still exist, its figures; gives the files.
+
+    levels: for runs with prototypes on several levels, show the leading prototype of each of these; by
+    default comparison.png shows the leading one of any level, teaser.png that of the finest.
+    """
     from protopyramid.evaluation.comparison import same_images
     from protopyramid.reports import comparison as reports
 
+    reports.check_levels(runs, levels)
+    written = comparison.write(out)
+    if not figures:
+        return written
     chosen = same_images(runs[0], comparison.digest, data, comparison.split)
     if chosen is None:
         return written
     path, teaser = Path(out, "comparison.png"), Path(out, "teaser.png")
-    written.append(reports.write_comparison(runs, chosen.samples, path, colour_map=colour_map))
-    if any(run.model.prototypes is not None for run in runs):
-        written.append(reports.write_teaser(runs, chosen.samples, teaser, colour_map))
+    written.append(
+        reports.write_comparison(runs, chosen.samples, path, colour_map=colour_map, levels=levels)
+    )
+    if any(run is not None for run in reports.teaser_runs(runs)):
+        written.append(reports.write_teaser(runs, chosen.samples, teaser, colour_map, levels))
     return written
 
 
