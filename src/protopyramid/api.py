@@ -429,6 +429,30 @@ def export(run: Run | Place, format: Format = "onnx", out: Place | None = None) 
     return export_run(_loaded(run), format, None if out is None else Path(out))
 
 
+def draw_architecture(source: Config | Place, out: Place) -> Path:
+    """Draw the architecture of a configuration with its sizes and counts; gives the file.
+
+    Args:
+        source: A configuration, the name of a preset, a TOML file, or a run folder.
+        out: The file to write: .png, .pdf or .svg.
+
+    Example:
+        >>> from protopyramid import api                                       # doctest: +SKIP
+        >>> api.draw_architecture("fpn-iaia-bl", "architecture.png")           # doctest: +SKIP
+    """
+    from protopyramid.config import load_config
+    from protopyramid.reports.architecture import write_architecture
+    from protopyramid.runs.folder import RunFolder
+
+    if isinstance(source, Config):
+        return write_architecture(source, out)
+    if not Path(source).is_dir():
+        return write_architecture(load_config(source), out)
+    folder = RunFolder(source)
+    folder.check_format()
+    return write_architecture(load_config(folder / layout.CONFIG, warn=False), out)
+
+
 # -- prototypes ----------------------------------------------------------------------------------
 def show_prototypes(
     run: Run | Place,
