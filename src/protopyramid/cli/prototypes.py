@@ -36,6 +36,12 @@ def prototypes(
             help="Minimum number of same-class neighbours a prototype needs to be kept (--prune).",
         ),
     ] = 3,
+    regions: Annotated[
+        bool,
+        typer.Option(
+            "--regions", help="Show in the gallery where each prototype activates, not its patch."
+        ),
+    ] = False,
     jet: Jet = False,
 ) -> None:
     """Show the prototypes by class and level with their nearest images, or prune them."""
@@ -58,7 +64,13 @@ def prototypes(
     if not prune and not numbers:
         colours = "jet" if jet else api.COLOUR_MAP
         for path in api.show_prototypes(
-            loaded, data, out, nearest=nearest, colour_map=colours, bars=progress_bar
+            loaded,
+            data,
+            out,
+            nearest=nearest,
+            regions=regions,
+            colour_map=colours,
+            bars=progress_bar,
         ):
             say(str(path))
         return
