@@ -1,5 +1,6 @@
 """`protopyramid presets`: the systems, demo settings and recipes that come with the package."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +15,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.callback(invoke_without_command=True, add_help_option=False)
 def presets(context: typer.Context, help: Help = False) -> None:
-    """List the presets, or show one in full."""
+    """List the presets, or show or draw one."""
     if context.invoked_subcommand is not None:
         return
     from protopyramid.config import (
@@ -63,6 +64,25 @@ def differences_table(config: "Config") -> str:
     rows = [[f"`{each.key}`", each.paper, each.run] for each in computed(config)]
     summary = f"{config.system}: {difference_summary(config)}\n"
     return f"{summary}\n{markdown_table(['setting', 'paper', 'here'], rows)}\n" if rows else summary
+
+
+@app.command()
+def draw(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Name of a preset, a TOML file, or a run folder."),
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="File to write: .png, .pdf or .svg.")
+    ] = Path("architecture.png"),
+) -> None:
+    """Draw the network with its sizes and counts."""
+    from protopyramid.utils.files import check_output_folder
+
+    check_output_folder(out.parent)
+    from protopyramid import api
+
+    typer.echo(str(api.draw_architecture(name, out)))
 
 
 def size_of(config: "Config") -> str:

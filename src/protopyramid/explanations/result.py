@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     # Matplotlib is imported only when something is drawn.
     from matplotlib.figure import Figure
 
-    from protopyramid.figures.case_figure import CaseFigureData, CaseRow, Prediction
+    from protopyramid.figures.case_figure import CaseFigureData, CaseRow, Prediction, RunnerUp
 
 TOP = 5
 NO_CONTRIBUTIONS = (
@@ -232,6 +232,26 @@ def _case_figure_data(
         other_sums=contribution_sums(others, explanation.logits),
         mask=mask,
         tta=explanation.run.config.model.tta,
+        runner_up=_runner_up(explanation),
+    )
+
+
+def _runner_up(explanation: Explanation) -> RunnerUp | None:
+    """What the class with the second largest total gets from its own prototypes and from others."""
+    from protopyramid.figures.case_figure import RunnerUp
+
+    rivals = {n: x for n, x in explanation.logits.items() if n != explanation.predicted}
+    if not rivals:
+        return None
+    name = max(rivals, key=lambda each: rivals[each])
+    own = [part for part in explanation.prototypes if part.class_name == name]
+    others = [part for part in explanation.prototypes if part.class_name != name]
+    return RunnerUp(
+        name,
+        len(own),
+        contribution_sums(own, [name])[name],
+        len(others),
+        contribution_sums(others, [name])[name],
     )
 
 
@@ -250,6 +270,8 @@ def _case_rows(explanation: Explanation, parts: Sequence[PrototypePart]) -> list
             score=part.score,
             weight=part.weights[explanation.predicted],
             contribution=part.contributions[explanation.predicted],
+            case_cell=cases[part.index].cell,
+            case_label=cases[part.index].record.label,
         )
         for part in parts
     ]

@@ -57,6 +57,10 @@ class Backbone(nn.Module, ABC):
     def block(self, number: int) -> nn.Module:
         """The module of one block, for freezing and learning rates."""
 
+    def layers(self, level: int) -> list[nn.Module] | None:
+        """The chain of layers from the image to the map of a level; None where it is not one chain."""
+        return None
+
     def forward(self, images: Tensor, levels: Sequence[int] = LEVELS) -> dict[int, Tensor]:
         """Maps of the levels. images (B, 3, H, W) -> {level: (B, channels, H / stride, W / stride)}."""
         return self.advance({IMAGE: images}, levels)
@@ -107,6 +111,9 @@ class VGG16(Backbone):
         """The layers of block `number` (1 to 5), pool included."""
         first = 0 if number == 1 else self._ends[number - 2]
         return nn.Sequential(*list(self.features)[first : self._ends[number - 1]])
+
+    def layers(self, level: int) -> list[nn.Module]:
+        return list(self.features)[: self._ends[level - 1]]
 
     def advance(self, maps: Mapping[int, Tensor], keep: Iterable[int]) -> dict[int, Tensor]:
         wanted = set(keep)

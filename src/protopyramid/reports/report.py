@@ -338,9 +338,20 @@ def _prototypes(run: Run, colour_map: str) -> str:
     ]
     words = (
         "Every prototype is a part of one training image. Level 2 compares fine detail such as an edge or "
-        "a spicule, level 5 a large part of the lesion."
+        "a spicule, level 5 a large part of the lesion. "
     )
-    return page.section("Prototypes", page.paragraph(words), *pictures)
+    return page.section("Prototypes", page.paragraph(words + _strangers(run)), *pictures)
+
+
+def _strangers(run: Run) -> str:
+    """How many prototypes come from images of another class than their own."""
+    others = sum(record.other_label is not None for record in run.prototypes)
+    if not others:
+        return ""
+    return (
+        f"{others} of {counted(len(run.prototypes), 'prototype')} come from a training image of another "
+        "class (✕ with its label): projection searched the images of all classes."
+    )
 
 
 def _health(results: Evaluation | None) -> str:

@@ -50,7 +50,7 @@ def prototype_records(
     records: Sequence[Mapping[str, Any]],
     batch_size: int,
 ) -> list[PrototypeRecord]:
-    """The records of a projection, each with the box of its activation in the source image."""
+    """The records of a projection, each with the label of its source image and its activation's box."""
     places = _places(store)
     sources = sorted({places[record["image"]] for record in records})
     boxes: dict[int, Box] = {}
@@ -71,6 +71,7 @@ def prototype_records(
             col=record["col"],
             similarity=record["similarity"],
             box=boxes[record["index"]],
+            label=store.samples[places[record["image"]]].label,
         )
         for record in records
     ]
