@@ -183,9 +183,11 @@ def test_evaluate_looks_at_every_image_of_the_split_once(
     from protopyramid.cli.main import main
 
     hashed: list[Path] = []
-    original = split_module.file_hash
+    original = split_module.hash_files
     monkeypatch.setattr(
-        split_module, "file_hash", lambda path: hashed.append(path) or original(path)
+        split_module,
+        "hash_files",
+        lambda paths, *more: hashed.extend(paths) or original(paths, *more),
     )
     assert main(["evaluate", str(trained.folder.path), "--bootstrap", "9", "--flags"]) == 0
     assert len(hashed) == len(set(hashed)) == 8

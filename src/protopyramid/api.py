@@ -160,7 +160,7 @@ def evaluate(
 
 
 def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRates, Path]:
-    """Measure how many images of a split and of made-up kinds are flagged as out of distribution."""
+    """Measure how many images of a split, and of synthetic ones, are flagged as out of distribution."""
     from protopyramid.evaluation.ood_check import flag_rates
 
     found = flag_rates(run, chosen, seed)
@@ -236,7 +236,7 @@ def compile_run(run: Run) -> None:
 
     reason = compile_network(run.model, run.config.data.image_size)
     if reason is not None:
-        warnings.warn(f"not compiled: {reason}; the network runs as it is", stacklevel=2)
+        warnings.warn(f"not compiled: {reason}; the network runs uncompiled", stacklevel=2)
 
 
 def explain(
@@ -385,7 +385,7 @@ def write_comparison(
     figures: bool = True,
     colour_map: str = COLOUR_MAP,
 ) -> list[Path]:
-    """Write a comparison's tables and, as far as its images still exist, its figures; gives the files."""
+    """Write a comparison's tables and, if its images still exist, its figures; returns the files."""
     written = comparison.write(out)
     if not figures:
         return written
@@ -450,7 +450,7 @@ def show_prototypes(
     if data is None and training_manifest(run) is None:
         warnings.warn(
             f"{run.folder.path}: its training manifest no longer exists, so nearest images are left out; "
-            "name one with --data MANIFEST",
+            "give one with --data MANIFEST",
             stacklevel=2,
         )
         return written
@@ -492,8 +492,8 @@ def prune(
     train = _split_or_nothing(run, data, "train")
     if not train:
         raise UserError(
-            f"{data or run.folder.path}: no training rows, which the head is fitted to; "
-            "name a manifest that has them with --data"
+            f"{data or run.folder.path}: no training rows to fit the head to; give a manifest "
+            "that has some with --data"
         )
     removed = list(remove) or misplaced(run, _nearest(run, train, nearest, "train", bars), least)
     if not removed:

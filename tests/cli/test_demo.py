@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from protopyramid import config
 from protopyramid.cli.main import main
 from protopyramid.config import load_config
 from protopyramid.config.schema import Config
 from protopyramid.data import phantoms
 from protopyramid.runs.run import load_run
+from protopyramid.studies import demo as studies_demo
 
 TINY = {
     "data.image_size": 48,
@@ -34,7 +34,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     few = partial(phantoms.write_phantoms, patients=16, size=64)
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config, "load_config", shrunk)
+        patch.setattr(studies_demo, "load_config", shrunk)
         patch.setattr(phantoms, "write_phantoms", few)
         assert main(["demo", "--out", str(folder), "--seed", "3"]) == 0
         yield folder

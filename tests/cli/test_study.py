@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from protopyramid.cli.main import main
+from protopyramid.data.manifest import read_manifest
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.runs.run import load_run
 
@@ -118,3 +119,44 @@ def test_a_study_of_a_dataset_asks_for_it(tmp_path, capsys):
     file.write_text('title = "R"\ndata = "manifest"\n[[variants]]\nname = "a"\npreset = "vgg16"\n')
     assert main(["study", str(file), "--out", str(tmp_path / "out")]) == 2
     assert "--data" in capsys.readouterr().err
+
+
+FOLDS = """
+title = "Folds"
+data = "manifest"
+folds = 2
+dealing = 2
+seeds = [3]
+
+[[variants]]
+name = "vgg"
+preset = "vgg16"
+occlusion_control = true
+set = { "data.image_size" = 48, "model.backbone.width" = 0.0625, "train.schedule" = [{ step = "fit-head" }] }
+"""
+
+
+def test_with_seed_and_fold_apart_every_fold_of_a_seed_is_a_run_of_its_own(tmp_path, capsys):
+    file, out = tmp_path / "folds.toml", tmp_path / "out"
+    file.write_text(FOLDS)
+    data = write_phantoms(tmp_path / "phantoms", 0, patients=12, size=48)
+    arguments = ["study", str(file), "--out", str(out), "--data", str(data)]
+    assert main([*arguments, "--only", "vgg", "--fold", "1"]) == 0
+    assert not (out / "seed-3/fold-0").exists()
+    first = out / "seed-3/fold-1/vgg/model.safetensors"
+    before = first.stat().st_mtime_ns
+    assert main(arguments) == 0
+    assert first.stat().st_mtime_ns == before
+    assert load_run(out / "seed-3/fold-0/vgg").config.train.seed == 3
+    lines = (out / "folds.csv").read_text().splitlines()
+    assert lines[0] == "variant,group,seed,figure,value,fold"
+    assert [line.split(",")[-1] for line in lines if ",AUROC," in line] == ["0", "1"]
+    text = capsys.readouterr().out
+    assert "2 folds of each seed: 3." in text and "over folds" in text
+    tested = [
+        read_manifest(out / f"seed-3/fold-{fold}/manifest.csv").split("test") for fold in (0, 1)
+    ]
+    assert not {each.patient for each in tested[0]} & {each.patient for each in tested[1]}
+    assert main([*arguments, "--fold", "1"]) == 2
+    assert main([*arguments, "--only", "vgg", "--fold", "7"]) == 2
+    assert "no such fold" in capsys.readouterr().err

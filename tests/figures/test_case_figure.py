@@ -88,7 +88,13 @@ def test_case_figure_outlines_the_annotation_and_warns_of_an_unlike_image() -> N
     mask[2:5, 2:5] = 1
     marked = replace(plain, mask=mask, prediction=replace(plain.prediction, unlike=True))
     found = texts(case_figure(marked))
-    assert "dashed: annotation" in found and any("unlike the training" in t for t in found)
+    assert "dashed: annotation" in found
+    # The flag is the headline, and the class stands below it.
+    assert "Unlike the training images" in found and "Unlike the training images" not in texts(
+        case_figure(plain)
+    )
+    film = replace(plain.prediction, film=True)
+    assert "A whole film?" in texts(case_figure(replace(plain, prediction=film)))
     found = texts(case_figure(plain, "jet"))
     assert "red: best match" in found and not any("unlike" in text for text in found)
 

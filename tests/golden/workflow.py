@@ -134,19 +134,31 @@ def run_all(folder: Path, todo: Sequence[Sequence[str]]) -> list[str]:
     """Run commands in a folder and return what each printed; one that fails raises."""
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    (folder / "commands.json").write_text(json.dumps(todo))
-    script = Path(__file__).with_name("forked.py")
-    subprocess.run(
-        [sys.executable, str(script), "commands.json", "logs"],
+    jobs = [
+        {
+            "arguments": list(words),
+            "faults": [],
+            "environment": {},
+            "stdout": str(logs / f"{number}.out"),
+            "stderr": str(logs / f"{number}.err"),
+        }
+        for number, words in enumerate(todo)
+    ]
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[1] / "forked.py")],
+        input="".join(json.dumps([job]) + "\n" for job in jobs),  # one after another
+        stdout=subprocess.PIPE,
+        text=True,
         cwd=folder,
         env=environment(),
         check=True,
     )
-    for number, code in enumerate(json.loads((logs / "codes.json").read_text())):
+    for job, line in zip(jobs, done.stdout.splitlines(), strict=True):
+        (code,) = json.loads(line)
         if code:
-            error = (logs / f"{number}.err").read_text()
-            raise RuntimeError(f"{' '.join(todo[number])} ended with {code}:\n{error}")
-    return [(logs / f"{number}.out").read_text() for number in range(len(todo))]
+            error = Path(job["stderr"]).read_text()
+            raise RuntimeError(f"{' '.join(job['arguments'])} ended with {code}:\n{error}")
+    return [Path(job["stdout"]).read_text() for job in jobs]
 
 
 def run_workflow(folder: Path) -> None:

@@ -184,7 +184,7 @@ def test_other_folds_in_the_same_folder_are_refused(done: tuple[Path, str], data
     with pytest.raises(UserError, match="from a different dataset, folds or seeds"):
         cross_validate(config, data, done[0], 3, [0])
     changed = tiny(train__schedule=FINISH, head_fit__l1=0.5)
-    with pytest.raises(UserError, match="begun with another configuration"):
+    with pytest.raises(UserError, match="started with another configuration"):
         cross_validate(changed, data, done[0], 2, [0])
 
 

@@ -91,7 +91,7 @@ def test_what_a_study_may_be_like_is_a_study_beside_it(tmp_path):
         ("odd.toml", "variants"),
         ("../x.toml", "in the same folder"),
         ("nowhere.toml", "cannot be read"),
-        ("study.toml", "like itself"),
+        ("study.toml", "leads back to itself"),
     ]:
         with pytest.raises(UserError, match=words):
             read_study(written(tmp_path, f'like = "{name}"\n{ONE}'))
@@ -121,7 +121,7 @@ def test_a_variant_may_be_the_run_of_another_with_other_settings(tmp_path):
     [
         ("title = ", "not valid TOML"),
         (ONE.replace('preset = "fpn-iaia-bl"', ""), "give its preset"),
-        (ONE + '[[variants]]\nname = "b"\nrun_of = "c"\n', "not a variant before it"),
+        (ONE + '[[variants]]\nname = "b"\nrun_of = "c"\n', "not an earlier variant"),
         (
             ONE + '[[variants]]\nname = "b"\nrun_of = "a"\nset = { "train.seed" = 1 }\n',
             "so train.seed cannot be set",
@@ -138,7 +138,7 @@ def test_a_variant_may_be_the_run_of_another_with_other_settings(tmp_path):
         (ONE + 'colour = "red"\n', "colour"),
         (ONE.replace('"a"', '"../a"'), "name"),
         (ONE + ONE.partition("\n")[2], 'two variants are called "a"'),
-        (ONE + 'backbone_from = "b"\n', "not a variant before it"),
+        (ONE + 'backbone_from = "b"\n', "not an earlier variant"),
         (ONE + 'on = "huge"\n', "small, demo"),
         (ONE + 'set = { "loss.contrasts" = 1.0 }\n', "loss.contrast"),
         (ONE.replace("fpn-iaia-bl", "nowhere.toml"), "nowhere.toml"),

@@ -2,14 +2,15 @@
 
 import shlex
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from protopyramid.cli.options import OutFolder
+
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")],
+    out: OutFolder,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the phantoms and the training.")] = 0,
 ) -> None:
     """Make phantoms, train IAIA-BL, train FPN-IAIA-BL on its backbone, evaluate, explain, report.

@@ -133,7 +133,7 @@ def _judge(run: Run, manifest: Manifest | None) -> list[tuple[int, float, float]
 
 
 def _sources(run: Run, manifest: Manifest | None) -> Mapping[str, Sample]:
-    """The annotated source images of the prototypes, as far as they are unchanged."""
+    """The annotated source images of the prototypes, those that are unchanged."""
     found = {} if manifest is None else _annotated_sources(run, manifest)
     path = training_manifest(run)
     if found or path is None:

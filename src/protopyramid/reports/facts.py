@@ -47,7 +47,7 @@ def summary(run: Run) -> str:
     system, names = run.config.system, listed(_class_names(run))
     if not run.prototypes:
         return (
-            f"This model classifies {what} as {names} with an ordinary neural network ({system}). "
+            f"This model classifies {what} as {names} with a conventional neural network ({system}). "
             "It is a black box: it names no case behind its answer, and heat maps only show where its "
             "prediction reacts to the image."
         )

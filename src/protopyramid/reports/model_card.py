@@ -31,7 +31,7 @@ distrust it."""
 
 KNOWN_CLASSES = """\
 It knows the classes above and no others, and gives one of them to every image, even to one unlike
-anything it has seen. `predict` and `explain` flag some such images, and about 5 % of ordinary ones."""
+anything it has seen. `predict` and `explain` flag some such images, and about 5 % of in-distribution ones."""
 SAME_DATA = """\
 The figures hold for data like the training data: another scanner, population or way of cropping is a
 different task."""

@@ -115,7 +115,7 @@ def find_manifest(run: Run, given: str | Path | None) -> Path:
     if path is None:
         raise UserError(
             f"{run.folder.path}: its training manifest ({run.provenance.manifest or 'unknown'}) no longer "
-            "exists; name one with --data MANIFEST"
+            "exists; give one with --data MANIFEST"
         )
     return path
 

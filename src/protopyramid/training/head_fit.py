@@ -67,20 +67,18 @@ def fit_head(
     classes: Tensor | None,
     first: Tensor,
     settings: HeadFitConfig,
-    class_weights: Tensor | None = None,
 ) -> HeadFitResult:
     """The head that minimises the objective above, to `settings.tolerance`.
 
     scores (N, m); labels (N,); classes (m,) of the prototypes, or None where scores are not of prototypes
     and so no weight has an L1 penalty; first (C, m), the weights that the ridge draws to.
-    `class_weights` (C,) replaces the equal weighing of `settings.balance`.
 
     >>> labels = classes = torch.tensor([0, 1])
     >>> fit = fit_head(torch.eye(2), labels, classes, torch.eye(2), HeadFitConfig())
     >>> bool(fit.weight[0, 0] > 1 > 0 > fit.weight[0, 1]), fit.optimality < 1e-7
     (True, True)
     """
-    problem = _Problem(scores, labels, classes, first, settings, class_weights)
+    problem = HeadProblem(scores, labels, classes, first, settings)
     weight, iterations, optimality = _minimise(problem, settings.tolerance, settings.max_iterations)
     unbounded = problem.is_unbounded(weight)
     if unbounded:
@@ -95,31 +93,13 @@ def fit_head(
     return HeadFitResult(found, iterations, optimality, problem.objective(weight), unbounded)
 
 
-def objective_value(
-    weight: Tensor,
-    scores: Tensor,
-    labels: Tensor,
-    classes: Tensor | None,
-    first: Tensor,
-    settings: HeadFitConfig,
-    class_weights: Tensor | None = None,
-) -> float:
-    """The objective at a weight (C, m); the other arguments are those of `fit_head`."""
-    problem = _Problem(scores, labels, classes, first, settings, class_weights)
-    return problem.objective(weight.detach().double().cpu())
-
-
-def image_weights(
-    labels: Tensor, count: int, balance: bool, class_weights: Tensor | None = None
-) -> Tensor:
+def image_weights(labels: Tensor, count: int, balance: bool) -> Tensor:
     """Weight of each image (N,), N in sum; balanced: every class that is present weighs the same.
 
     >>> image_weights(torch.tensor([0, 0, 0, 2]), 3, balance=True).tolist()
     [0.6666666666666666, 0.6666666666666666, 0.6666666666666666, 2.0]
     """
-    if class_weights is not None:
-        per_class = class_weights.detach().double().cpu()
-    elif balance:
+    if balance:
         per_class = 1.0 / torch.bincount(labels, minlength=count).clamp(min=1).double()
     else:
         per_class = torch.ones(count, dtype=torch.float64)
@@ -127,7 +107,7 @@ def image_weights(
     return weights * (len(labels) / weights.sum())
 
 
-class _Problem:
+class HeadProblem:
     """The objective, its derivatives and its proximal step, in double precision."""
 
     def __init__(
@@ -137,7 +117,6 @@ class _Problem:
         classes: Tensor | None,
         first: Tensor,
         settings: HeadFitConfig,
-        class_weights: Tensor | None,
     ) -> None:
         _check(scores, labels, classes, first)
         self.x = scores.detach().double().cpu()
@@ -146,7 +125,7 @@ class _Problem:
         self.ridge = settings.ridge
         self.damping = 0.0  # of Newton's system; the objective has none
         count = len(self.first)
-        weights = image_weights(self.labels, count, settings.balance, class_weights)
+        weights = image_weights(self.labels, count, settings.balance)
         self.share = (weights / len(weights))[:, None]
         self.l1 = settings.l1 * _between_classes(classes, self.first).double()
         self.gram = self.x.T @ (self.x * self.share)
@@ -162,6 +141,7 @@ class _Problem:
         return (self.l1 * weight.abs()).sum() + self.ridge * (weight - self.first).square().sum()
 
     def objective(self, weight: Tensor) -> float:
+        """The value to minimise, at a weight (C, m) of double precision."""
         return float(self.logits_loss(self.x @ weight.T) + self.penalty(weight))
 
     def gradient(self, weight: Tensor, probabilities: Tensor) -> Tensor:
@@ -236,12 +216,12 @@ class _State:
     value: float
 
     @classmethod
-    def at(cls, problem: _Problem, weight: Tensor) -> _State:
+    def at(cls, problem: HeadProblem, weight: Tensor) -> _State:
         logits = problem.x @ weight.T
         return cls(weight, logits, float(problem.logits_loss(logits) + problem.penalty(weight)))
 
 
-def _minimise(problem: _Problem, tolerance: float, limit: int) -> tuple[Tensor, int, float]:
+def _minimise(problem: HeadProblem, tolerance: float, limit: int) -> tuple[Tensor, int, float]:
     """The optimum; small problems that the first attempt leaves unsolved get a better start."""
     first = min(FIRST_ITERATIONS, limit)
     state, iterations, optimality = _descend(problem, problem.first, tolerance, first)
@@ -255,7 +235,7 @@ def _minimise(problem: _Problem, tolerance: float, limit: int) -> tuple[Tensor, 
 
 
 def _descend(
-    problem: _Problem, start: Tensor, tolerance: float, limit: int
+    problem: HeadProblem, start: Tensor, tolerance: float, limit: int
 ) -> tuple[_State, int, float]:
     """Semi-smooth Newton from a start: the state it reached, its iterations, its optimality error."""
     state = _State.at(problem, start)
@@ -275,7 +255,7 @@ def _descend(
     return state, iteration, optimality
 
 
-def _smoothed_optimum(problem: _Problem, weight: Tensor) -> Tensor:
+def _smoothed_optimum(problem: HeadProblem, weight: Tensor) -> Tensor:
     """Near the optimum, by Newton steps on sqrt(w^2 + e^2) in place of |w|, for smaller and smaller e.
 
     With a weak ridge and correlated scores, many weights change between zero and not zero on the way,
@@ -301,7 +281,7 @@ def _smoothed_optimum(problem: _Problem, weight: Tensor) -> Tensor:
 
 
 def _smooth_line_search(
-    problem: _Problem, weight: Tensor, move: Tensor, width: float, decrease: float
+    problem: HeadProblem, weight: Tensor, move: Tensor, width: float, decrease: float
 ) -> Tensor:
     def value(at: Tensor) -> float:
         smooth = (problem.l1 * (at.square() + width**2).sqrt()).sum()
@@ -319,7 +299,7 @@ def _smooth_line_search(
     return weight
 
 
-def _free_weights(problem: _Problem, weight: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+def _free_weights(problem: HeadProblem, weight: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Which weights a proximal step leaves nonzero, and their signs: both (C, m)."""
     step = 1.0 / problem.diagonal()
     forward = weight - step * gradient
@@ -328,7 +308,7 @@ def _free_weights(problem: _Problem, weight: Tensor, gradient: Tensor) -> tuple[
 
 
 def _newton_target(
-    problem: _Problem, weight: Tensor, gradient: Tensor, probabilities: Tensor
+    problem: HeadProblem, weight: Tensor, gradient: Tensor, probabilities: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Where Newton's method would go from a weight (C, m), and the signs expected there.
 
@@ -374,7 +354,7 @@ def _conjugate_gradients(
 
 
 def _line_search(
-    problem: _Problem, state: _State, gradient: Tensor, target: Tensor, signs: Tensor
+    problem: HeadProblem, state: _State, gradient: Tensor, target: Tensor, signs: Tensor
 ) -> _State | None:
     """The first of 1, 1/2, 1/4 ... of the way to the target that decreases the objective enough.
 

@@ -64,7 +64,7 @@ def load_backbone_of_run(model: PrototypeNetwork, path: Path) -> int:
 
 
 def initialise_model(passes: Passes) -> None:
-    """Centre the pyramid and set the prototypes to patches, as far as the configuration asks for it."""
+    """Centre the pyramid and set the prototypes to patches, if the configuration asks for it."""
     config, model = passes.config.model, passes.model
     if isinstance(model.neck, Pyramid) and config.neck.start == "centred":
         centre_pyramid(passes, model.neck)

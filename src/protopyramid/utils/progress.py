@@ -24,7 +24,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 FIRST_LINE = 10.0  # seconds of silence before the first line of an activity in a log
 NEXT_LINE = 30.0  # seconds, at least, between two lines
 NEXT_SHARE = 0.1  # of the work, at least, between two lines ...
-LONGEST_SILENCE = 120.0  # ... unless so many seconds have passed
+LONGEST_SILENCE = 120.0  # ... unless this many seconds have passed
 
 Clock = Callable[[], float]
 
@@ -34,10 +34,10 @@ def _nothing(*_: object) -> None:
 
 
 class Activity:
-    """One piece of long work: what it does, how far it is, when it expects to end.
+    """One piece of long work: what it does, how far along it is, when it should end.
 
-    `total` None: nobody knows how much there is. `done`: what was done before, which tells nothing of the
-    pace. `say` prints a line of a log; `show`, if given, draws a bar instead. `check` is called at every
+    `total` None: it is unknown how much there is. `done`: what was done before, which says nothing about
+    the pace. `say` prints a line of a log; `show`, if given, draws a bar instead. `check` is called at every
     advance and may raise, to interrupt the work.
     """
 
@@ -60,7 +60,7 @@ class Activity:
         self._last_line: tuple[float, float] | None = None  # when, and what was done by then
 
     def advance(self, amount: float = 1.0, note: str = "") -> None:
-        """Note that so much more is done; `note` is shown beside it."""
+        """Count more work as done; `note` is shown beside it."""
         self._check()
         self.note = note
         self.done += amount
@@ -73,12 +73,12 @@ class Activity:
             self._say(f"{self.what}: {self.status()}")
 
     def finish(self) -> None:
-        """End a log's lines, if there were any, with one that tells how long it took."""
+        """End a log's lines, if there were any, with one that says how long it took."""
         if self._last_line is not None:
             self._say(f"{self.what}: done in {duration(self._clock() - self._started)}")
 
     def status(self) -> str:
-        """How far the work is, and when it expects to end."""
+        """How far along the work is, and when it should end."""
         elapsed = self._clock() - self._started
         if self.total is None:
             text = f"{duration(elapsed)} so far"
@@ -166,7 +166,7 @@ class Reporter:
     ) -> Iterator[Activity]:
         """A piece of work within the block, with a bar of its own or lines in a log.
 
-        Without `checked`, nothing interrupts it: for work that looks for signals itself.
+        Without `checked`, nothing interrupts it: for work that checks for signals itself.
         """
         task: TaskID | None = None
 
