@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protopyramid.config import load_config, preset_names
@@ -128,6 +128,7 @@ def test_a_published_preset_is_compared_with_itself(name: str) -> None:
         assert differences(load_config(name)) == []
 
 
+@settings(deadline=None)
 @given(
     k=st.integers(1, 20),
     cluster=st.sampled_from([0.8, 0.5]),

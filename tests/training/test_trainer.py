@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import protopyramid as pp
+from protopyramid.config import load_config, preset_names
 from protopyramid.data.images import normalise, prepare_sample, read_image
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
@@ -47,7 +48,8 @@ def nearest_patches_agree(folder: Path, manifest: Path) -> None:
     assert len(run.prototypes) == len(vectors) > 0
     for record in run.prototypes:
         sample = samples[record.image]
-        assert (sample.split, sample.label) == ("train", record.class_name)
+        assert sample.split == "train"
+        assert run.config.projection.source == "any" or sample.label == record.class_name
         place = (record.level, record.row, record.col)
         image = prepare_sample(sample, run.config.data).image
         agree(vectors[record.index], pyramid_vector(run, image, *place))
@@ -163,14 +165,12 @@ def test_the_saved_model_is_the_best_candidate_on_validation(reference: Referenc
 
 
 # -- every system --------------------------------------------------------------------------------
-@pytest.mark.parametrize("preset", ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"])
+@pytest.mark.parametrize("preset", preset_names("system"))
 def test_every_preset_trains_to_the_end(preset: str, phantoms: Path, tmp_path: Path) -> None:
-    from protopyramid.config import load_config
-
     from ..harness import TINY
 
     config = load_config(preset, {**TINY, "train.scale": 0.01, "train.batch_size": 12})
-    if preset == "iaia-bl":  # 13 rounds of its 13 joint phases take a minute; two show as much
+    if preset in ("fpn-iaia-bl", "iaia-bl"):  # 12 rounds take a minute; two show as much
         schedule = [step.model_dump() for step in config.train.schedule]
         schedule[-1]["times"] = 2
         config = load_config(preset, {**TINY, "train.scale": 0.01, "train.schedule": schedule})
