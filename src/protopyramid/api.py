@@ -91,11 +91,14 @@ def train(
 def finish(run: Run | Place) -> Run:
     """Write what a trained run still lacks: its out-of-distribution limits, then its model card.
 
+    Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
+
     What is there already is left as it is, so a call that was stopped can be repeated.
     """
     import torch
 
     from protopyramid.inference.ood import limits_are_current, write_threshold
+    from protopyramid.prototypes.health import source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
@@ -105,6 +108,8 @@ def finish(run: Run | Place) -> Run:
         with progress_bar("computing out-of-distribution limits", announce=True) as update:
             write_threshold(run, update)
     if not (run.folder / layout.CARD).is_file():
+        for text in source_warnings(run, source_pointing(run)):
+            warnings.warn(text, stacklevel=2)
         write_model_card(run)
     return run
 
@@ -160,7 +165,7 @@ def evaluate(
 
 
 def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRates, Path]:
-    """Measure how many images of a split and of made-up kinds are flagged as out of distribution."""
+    """Measure how many images of a split, and of synthetic ones, are flagged as out of distribution."""
     from protopyramid.evaluation.ood_check import flag_rates
 
     found = flag_rates(run, chosen, seed)
@@ -236,7 +241,7 @@ def compile_run(run: Run) -> None:
 
     reason = compile_network(run.model, run.config.data.image_size)
     if reason is not None:
-        warnings.warn(f"not compiled: {reason}; the network runs as it is", stacklevel=2)
+        warnings.warn(f"not compiled: {reason}; the network runs uncompiled", stacklevel=2)
 
 
 def explain(
@@ -386,7 +391,7 @@ def write_comparison(
     levels: Sequence[int] = (),
     colour_map: str = COLOUR_MAP,
 ) -> list[Path]:
-    """Write a comparison's tables and, as far as its images still exist, its figures; gives the files.
+    """Write a comparison's tables and, if its images still exist, its figures; returns the files.
 
     levels: for runs with prototypes on several levels, show the leading prototype of each of these; by
     default comparison.png shows the leading one of any level, teaser.png that of the finest.
@@ -488,7 +493,7 @@ def show_prototypes(
     if data is None and training_manifest(run) is None:
         warnings.warn(
             f"{run.folder.path}: its training manifest no longer exists, so nearest images are left out; "
-            "name one with --data MANIFEST",
+            "give one with --data MANIFEST",
             stacklevel=2,
         )
         return written
@@ -530,8 +535,8 @@ def prune(
     train = _split_or_nothing(run, data, "train")
     if not train:
         raise UserError(
-            f"{data or run.folder.path}: no training rows, which the head is fitted to; "
-            "name a manifest that has them with --data"
+            f"{data or run.folder.path}: no training rows to fit the head to; give a manifest "
+            "that has some with --data"
         )
     removed = list(remove) or misplaced(run, _nearest(run, train, nearest, "train", bars), least)
     if not removed:

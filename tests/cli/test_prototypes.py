@@ -18,6 +18,8 @@ from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
 from protopyramid.training.finish import finish_run, write_data_facts
 
+from .conftest import Refused
+
 COUNTS = {"model.prototypes.counts": {"4": 1, "5": 1}, "model.prototypes.negative_counts": {"5": 1}}
 
 
@@ -114,13 +116,8 @@ def test_prune_finds_prototypes_near_other_classes(run: Path, tmp_path: Path) ->
     ],
 )
 def test_mistakes_are_one_line(
-    run: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
+    run: Path, tmp_path: Path, refused: Refused, arguments: list[str], message: str
 ) -> None:
-    assert main(["prototypes", str(run), *arguments, "--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    (line,) = refused("prototypes", run, *arguments, "--out", tmp_path / "out")
+    assert message in line
     assert not (tmp_path / "out").exists()

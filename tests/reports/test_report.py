@@ -80,6 +80,7 @@ def test_report_is_one_page_without_network_or_script(evaluated: Run, manifest: 
         "Prototypes",
         "Health of the prototypes",
         "Training",
+        "Differences from FPN-IAIA-BL",
     ]
     assert "Best explained" in page and "Worst explained" in page and "chance" in page
 

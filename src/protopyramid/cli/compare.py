@@ -5,20 +5,22 @@ from typing import Annotated
 
 import typer
 
+from protopyramid.cli.options import Jet, OutFolder, ResampleSeed, Split
+
 
 def compare(
     runs: Annotated[
         list[Path],
         typer.Argument(metavar="RUN", help="Run folders; the first is the reference."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")],
+    out: OutFolder,
     data: Annotated[
         Path | None,
         typer.Option(metavar="MANIFEST", help="One manifest for all, by default each run's own."),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    split: Split = "test",
     bootstrap: Annotated[int, typer.Option(min=1, help="Resamples for intervals and test.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+    seed: ResampleSeed = 0,
     figures: Annotated[bool, typer.Option(help="Draw what each run looks at.")] = True,
     levels: Annotated[
         str,
@@ -26,7 +28,7 @@ def compare(
             metavar="N,N", help="Draw the leading prototype of each of these levels, e.g. 2,3,5."
         ),
     ] = "",
-    jet: Annotated[bool, typer.Option("--jet", help="Use the paper's colormap, jet.")] = False,
+    jet: Jet = False,
 ) -> None:
     """Compare runs: AUROC with intervals and a paired test, and where their maps activate."""
     from protopyramid.cli.console import parse_numbers, say, show_table

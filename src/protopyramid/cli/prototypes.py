@@ -5,21 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protopyramid.cli.options import Jet, RunManifest, RunPath
+
 if TYPE_CHECKING:
     from protopyramid.prototypes.pruning import Pruned
     from protopyramid.runs.run import Run
 
 
 def prototypes(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    run: RunPath,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder to write to, by default RUN or RUN-pruned."),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="MANIFEST", help="Manifest, by default the one of training."),
-    ] = None,
+    data: RunManifest = None,
     prune: Annotated[
         bool,
         typer.Option("--prune", help="Write a run without the prototypes near other classes."),
@@ -43,7 +42,7 @@ def prototypes(
             "--regions", help="Show in the gallery where each prototype activates, not its patch."
         ),
     ] = False,
-    jet: Annotated[bool, typer.Option("--jet", help="Use the paper's colormap, jet.")] = False,
+    jet: Jet = False,
 ) -> None:
     """Show the prototypes by class and level with their nearest images, or prune them."""
     from protopyramid.cli.console import parse_numbers, say

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from protopyramid.config.differences import system_title
 from protopyramid.config.schema import BackboneConfig, Config
-from protopyramid.evaluation.comparison import PAPER_NAMES
 from protopyramid.figures.architecture_figure import ArchitectureFigureData, architecture_figure
 from protopyramid.figures.drawing import save_figure
 from protopyramid.model.architecture import describe
@@ -20,7 +20,7 @@ def write_architecture(config: Config, path: str | Path) -> Path:
 def architecture_data(config: Config) -> ArchitectureFigureData:
     """What is drawn of a configuration."""
     found = describe(build_model(config), config.data.image_size)
-    name = PAPER_NAMES.get(config.system, config.system)
+    name = system_title(config)
     return ArchitectureFigureData(
         f"{name}: architecture", backbone_name(config.model.backbone), config.data.classes, found
     )

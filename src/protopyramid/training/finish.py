@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from protopyramid import __version__
+from protopyramid.config.differences import differences
 from protopyramid.config.schema import Config
 from protopyramid.data.framing import training_framing
 from protopyramid.data.images import hash_files
@@ -101,6 +102,7 @@ def write_data_facts(
         splits={name: _digests(manifest.split(name)) for name in ("train", "validation")},
         software=Software(name=NAME, version=__version__),
         framing=training_framing(manifest.split("train"), config.data),
+        differences=[each.to_json() for each in differences(config, more.get("backbone", ""))],
         **more,
     )
     write_provenance(folder, facts)
