@@ -10,7 +10,7 @@ import typer
 from protopyramid.cli.help import Help, help_unless_command
 
 app = typer.Typer(rich_markup_mode=None)
-FORMATS = "One of cbis-ddsm, mini-mias, inbreast, vindr-mammo, coco, labelme, folders."
+FORMATS = "One of cbis-ddsm, mini-mias, inbreast, vindr-mammo, cdd-cesm, coco, labelme, folders."
 
 
 class Mixed(StrEnum):
@@ -25,6 +25,13 @@ class Margins(StrEnum):
 
     THREE = "three"
     FIVE = "five"
+
+
+class Regions(StrEnum):
+    """What to do with films that have several outlines."""
+
+    ONLY = "only"
+    ALL = "all"
 
 
 @app.callback(invoke_without_command=True, add_help_option=False)
@@ -90,6 +97,12 @@ def import_(
         float, typer.Option(min=0, max=0.9, help="Test fraction of a dataset that has no splits.")
     ] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the splits and tissue patches.")] = 0,
+    regions: Annotated[
+        Regions,
+        typer.Option(
+            help="Films with several outlines and one margin: skip them (only), or take all outlines."
+        ),
+    ] = Regions.ONLY,
     workers: Annotated[
         int, typer.Option(min=0, help="Worker processes (0 = one per CPU core).")
     ] = 0,
@@ -108,7 +121,7 @@ def import_(
     from protopyramid.utils.progress import progress_bar
 
     find = finder(name)
-    options = Options(margin, mixed.value, margins.value, test_fraction, seed)
+    options = Options(margin, mixed.value, margins.value, test_fraction, seed, regions.value)
     check_folder(source, folder, name, options)
     found = find(source, options)
     with progress_bar("import") as update:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import numpy as np
 import pytest
@@ -57,3 +59,65 @@ def save_dicom() -> SaveDicom:
         film.save_as(path, enforce_file_format=True)
 
     return save
+
+
+CONTENT_TYPES = "http://schemas.openxmlformats.org/package/2006/relationships"
+MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def column_letters(number: int) -> str:
+    """The letters of a column, from 0: A, B, ..., Z, AA."""
+    letters = ""
+    number += 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        letters = chr(65 + rest) + letters
+    return letters
+
+
+def sheet_xml(rows: Sequence[Sequence[object]], shared: list[str]) -> str:
+    """A sheet: numbers as numbers, texts as numbers of shared texts; None is no cell."""
+    lines = []
+    for line, row in enumerate(rows, 1):
+        cells = []
+        for place, value in enumerate(row):
+            reference = f"{column_letters(place)}{line}"
+            if isinstance(value, str):
+                shared.append(value)
+                cells.append(f'<c r="{reference}" t="s"><v>{len(shared) - 1}</v></c>')
+            elif value is not None:
+                cells.append(f'<c r="{reference}"><v>{value}</v></c>')
+        lines.append(f'<row r="{line}">{"".join(cells)}</row>')
+    return f'<worksheet xmlns="{MAIN}"><sheetData>{"".join(lines)}</sheetData></worksheet>'
+
+
+def save_workbook(
+    path: Path, sheets: Mapping[str, Sequence[Sequence[object]]], **parts: str
+) -> None:
+    """Write an .xlsx file of some sheets; `parts` replace files in it: workbook, texts, sheet1, ..."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shared: list[str] = []
+    bodies = [sheet_xml(rows, shared) for rows in sheets.values()]
+    listed = "".join(
+        f'<sheet name="{escape(name)}" sheetId="{number}" r:id="rId{number}"/>'
+        for number, name in enumerate(sheets, 1)
+    )
+    links = "".join(
+        f'<Relationship Id="rId{number}" Type="x" Target="worksheets/sheet{number}.xml"/>'
+        for number in range(1, len(sheets) + 1)
+    )
+    texts = "".join(f"<si><t>{escape(text)}</t></si>" for text in shared)
+    files = {
+        "xl/workbook.xml": parts.get(
+            "workbook",
+            f'<workbook xmlns="{MAIN}" xmlns:r="{OFFICE}"><sheets>{listed}</sheets></workbook>',
+        ),
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{CONTENT_TYPES}">{links}</Relationships>',
+        "xl/sharedStrings.xml": parts.get("texts", f'<sst xmlns="{MAIN}">{texts}</sst>'),
+    }
+    for number, body in enumerate(bodies, 1):
+        files[f"xl/worksheets/sheet{number}.xml"] = parts.get(f"sheet{number}", body)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book:
+        for name, text in files.items():
+            book.writestr(name, f'<?xml version="1.0" encoding="UTF-8"?>{text}')

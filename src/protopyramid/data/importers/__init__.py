@@ -16,6 +16,7 @@ FORMATS = {
     "mini-mias": "mini_mias",
     "inbreast": "inbreast",
     "vindr-mammo": "vindr_mammo",
+    "cdd-cesm": "cdd_cesm",
     "coco": "coco",
     "labelme": "labelme",
     "folders": "folders",

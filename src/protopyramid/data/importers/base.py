@@ -99,7 +99,9 @@ class Options:
 
     margin: tissue on each side of the lesion, as a fraction of its longer side. mixed: what to do with
     labels such as CIRCUMSCRIBED-ILL_DEFINED, "drop" or "first". margins: the class set, "three"
-    (circumscribed, indistinct, spiculated) or "five" (also microlobulated and obscured).
+    (circumscribed, indistinct, spiculated) or "five" (also microlobulated and obscured). regions: where
+    a film has several outlines, but its table does not say which of them the margin is of, "only" skips
+    it and "all" takes every outline.
     """
 
     margin: float = 0.5
@@ -107,6 +109,7 @@ class Options:
     margins: str = "three"
     test_fraction: float = 0.2
     seed: int = 0
+    regions: str = "only"
 
 
 Finder = Callable[[Path, Options], ImportPlan]

@@ -74,6 +74,7 @@ from protopyramid.utils.tables import csv_text
 VERSION = 1  # of the crops: another one is another result
 SETTINGS, JOURNAL = "import.json", "import.jsonl"
 MANIFEST, SKIPPED = "manifest.csv", "skipped.csv"
+LATER_OPTIONS = {"regions": "only"}
 COLUMNS = ("image", "label", "split", "mask", "patient_id", *BOX_COLUMNS, *SOURCE_COLUMNS)
 PATIENTS_SHOWN = 5
 TISSUE_SHARES = (
@@ -185,7 +186,11 @@ def check_folder(source: Path, folder: Path, name: str, options: Options) -> Non
 
 
 def _settings(name: str, options: Options) -> dict[str, Any]:
-    return {"version": VERSION, "format": name, "options": asdict(options)}
+    chosen = asdict(options)
+    for option, default in LATER_OPTIONS.items():
+        if chosen[option] == default:  # imports from before the option existed can be resumed
+            del chosen[option]
+    return {"version": VERSION, "format": name, "options": chosen}
 
 
 def _difference(before: Any, now: Mapping[str, Any]) -> str:
