@@ -10,7 +10,9 @@ import typer
 from protopyramid.cli.help import Help, help_unless_command
 
 app = typer.Typer(rich_markup_mode=None)
-FORMATS = "One of cbis-ddsm, mini-mias, inbreast, vindr-mammo, cdd-cesm, coco, labelme, folders."
+FORMATS = (
+    "One of cbis-ddsm, mini-mias, inbreast, vindr-mammo, cdd-cesm, cmmd, coco, labelme, folders."
+)
 
 
 class Mixed(StrEnum):
@@ -103,6 +105,13 @@ def import_(
             help="Films with several outlines and one margin: skip them (only), or take all outlines."
         ),
     ] = Regions.ONLY,
+    margin_column: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of the mass margins, if the header of a spreadsheet is not understood.",
+        ),
+    ] = "",
     workers: Annotated[
         int, typer.Option(min=0, help="Worker processes (0 = one per CPU core).")
     ] = 0,
@@ -121,7 +130,15 @@ def import_(
     from protopyramid.utils.progress import progress_bar
 
     find = finder(name)
-    options = Options(margin, mixed.value, margins.value, test_fraction, seed, regions.value)
+    options = Options(
+        margin,
+        mixed.value,
+        margins.value,
+        test_fraction,
+        seed,
+        regions.value,
+        margin_column,
+    )
     check_folder(source, folder, name, options)
     found = find(source, options)
     with progress_bar("import") as update:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from protopyramid.data.importers.base import Crop, ImportPlan
 
-SaveDicom = Callable[[Path, NDArray[np.generic]], None]
+SaveDicom = Callable[..., None]  # path, values, and elements of the header
 WIDTH, HEIGHT = 40, 30  # of the images that `save_image` writes
 
 
@@ -44,7 +44,7 @@ def save_dicom() -> SaveDicom:
     from pydicom.dataset import FileDataset, FileMetaDataset
     from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
-    def save(path: Path, values: NDArray[np.generic]) -> None:
+    def save(path: Path, values: NDArray[np.generic], **elements: object) -> None:
         meta = FileMetaDataset()
         meta.TransferSyntaxUID = ExplicitVRLittleEndian
         meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.2"
@@ -56,6 +56,8 @@ def save_dicom() -> SaveDicom:
         film.BitsAllocated = film.BitsStored = 16
         film.HighBit, film.PixelRepresentation = 15, 0
         film.PixelData = values.astype("<u2").tobytes()
+        for name, value in elements.items():
+            setattr(film, name, value)
         film.save_as(path, enforce_file_format=True)
 
     return save

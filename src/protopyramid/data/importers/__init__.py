@@ -17,6 +17,7 @@ FORMATS = {
     "inbreast": "inbreast",
     "vindr-mammo": "vindr_mammo",
     "cdd-cesm": "cdd_cesm",
+    "cmmd": "cmmd",
     "coco": "coco",
     "labelme": "labelme",
     "folders": "folders",
