@@ -3,11 +3,14 @@
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protopyramid.cli.help import Help, help_unless_command
+
+if TYPE_CHECKING:
+    from protopyramid.config.schema import MarginBandConfig
 
 app = typer.Typer(rich_markup_mode=None)
 FORMATS = (
@@ -220,6 +223,13 @@ def check(
     out: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Write a contact sheet of example images.")
     ] = None,
+    band: Annotated[
+        str,
+        typer.Option(
+            metavar="INNER,OUTER",
+            help="Draw bands around outlines in place of masks, as data.margin_band, such as 0.07,0.07.",
+        ),
+    ] = "",
 ) -> None:
     """Report what a manifest holds and what is wrong with it."""
     from protopyramid.cli.console import say
@@ -227,11 +237,30 @@ def check(
     from protopyramid.data.manifest import read_manifest
     from protopyramid.errors import UserError
 
+    widths = _band(band)
     report = check_manifest(manifest)
     say(render(report).rstrip())
     if report.errors:
         first, more = report.errors[0], len(report.errors) - 1
         raise UserError(f"{manifest}: {first}" + (f" (and {more} more)" if more else ""))
     if out is not None:
-        contact_sheet(read_manifest(manifest), out)
+        contact_sheet(read_manifest(manifest), out, band=widths)
         say(str(out))
+
+
+def _band(text: str) -> "MarginBandConfig | None":
+    """The widths of a band, as they are given on the command line."""
+    if not text:
+        return None
+    from pydantic import ValidationError
+
+    from protopyramid.config.schema import MarginBandConfig
+    from protopyramid.errors import UserError
+
+    inner, _, outer = text.partition(",")
+    try:
+        return MarginBandConfig(inner=float(inner), outer=float(outer))
+    except (ValueError, ValidationError):
+        raise UserError(
+            f"--band {text}: give two fractions of the lesion's size from 0 to 1, such as 0.07,0.07"
+        ) from None
