@@ -240,7 +240,12 @@ def compile_run(run: Run) -> None:
 
 
 def explain(
-    run: Run | Place, image: Place, name: str | None = None, *, region: Box | None = None
+    run: Run | Place,
+    image: Place,
+    name: str | None = None,
+    *,
+    region: Box | None = None,
+    evidence: bool = False,
 ) -> Explanation:
     """Explain one image: every class score as a sum over prototypes, with the cases behind them.
 
@@ -250,6 +255,8 @@ def explain(
         name: What the explanation calls the image; by default the file's name.
         region: What the model is to see, x0, y0, x1, y1 in pixels of the file; a region that is not square
             is made so around its centre. By default all of the image.
+        evidence: Also find the evidence regions of the strongest prototypes: the smallest parts of the image
+            that keep 90 % of the rise of their similarity.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -260,7 +267,7 @@ def explain(
     """
     from protopyramid.explanations.explanation import explain_file
 
-    return explain_file(_loaded(run), image, name, region)
+    return explain_file(_loaded(run), image, name, region, evidence)
 
 
 @dataclass(frozen=True)
@@ -286,6 +293,7 @@ def explain_all(
     limit: int = 0,
     top: int = 5,
     colour_map: str = COLOUR_MAP,
+    evidence: bool = False,
 ) -> Iterator[SavedExplanation]:
     """Explain images one after the other and write each explanation to `out` as PNG, PDF and JSON.
 
@@ -301,6 +309,7 @@ def explain_all(
         limit: The largest number of images; 0 means all.
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
+        evidence: Also find the evidence regions of the prototypes in the figure, and outline them there.
     """
     from protopyramid.explanations.explanation import explain_sample
     from protopyramid.figures.drawing import check_colour_map
@@ -318,6 +327,8 @@ def explain_all(
     stems = distinct_stems(names)
     for number, (sample, name, stem) in enumerate(zip(samples, names, stems, strict=True), 1):
         explanation = explain_sample(run, replace(sample, name=name), request.data)
+        if evidence:
+            explanation = explanation.with_evidence(top)
         paths_written = [folder / f"{stem}{kind}" for kind in FIGURE_KINDS]
         explanation.save_all(paths_written, top, colour_map)
         yield SavedExplanation(explanation, paths_written, number, len(samples))

@@ -97,3 +97,12 @@ def test_mistakes_are_one_line(
     assert main(["explain", str(run), *arguments, "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_evidence_of_a_black_box_is_refused_in_one_line(
+    run: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = read_manifest(manifest).samples[0].image
+    assert main(["explain", str(run), str(image), "--evidence", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "black box" in error and error.count("\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 
@@ -203,7 +204,7 @@ def test_curves_are_those_of_plain_loops(image: Tensor) -> None:
         region[order[: round(step / 3 * SIZE * SIZE)]] = True
         expected.append(naive_removed(map_of, image, filled, region.view(SIZE, SIZE), 3))
     assert found.deletion.tolist() == pytest.approx(expected, abs=1e-4)
-    area = sum((a + b) / 2 / 3 for a, b in zip(expected[:-1], expected[1:], strict=True))
+    area = sum((a + b) / 2 / 3 for a, b in itertools.pairwise(expected))
     assert found.deletion_area == pytest.approx(area, abs=1e-4)
     # Keeping nothing is replacing everything, and the reverse.
     assert found.insertion[0] == pytest.approx(found.deletion[-1], abs=1e-5)

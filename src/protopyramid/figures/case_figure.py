@@ -95,7 +95,8 @@ class CaseFigureData:
 
     image (S, S) or (S, S, 3) in [0, 1]; `others`: number of prototypes without a row; `shown_sums` and
     `other_sums`: what prototypes with and without a row add to each class; `mask` (S, S): annotation of
-    the image, if known; `tta`: over how many augmented copies maps and scores are averaged.
+    the image, if known; `tta`: over how many augmented copies maps and scores are averaged;
+    `evidence`: whether evidence regions are outlined on the image.
     """
 
     prediction: Prediction
@@ -106,6 +107,7 @@ class CaseFigureData:
     other_sums: Mapping[str, float]
     mask: NDArray[Any] | None = None
     tta: int = 1
+    evidence: bool = False
 
 
 def case_figure(data: CaseFigureData, colour_map: str = COLOUR_MAP) -> Figure:
@@ -123,7 +125,7 @@ def case_figure(data: CaseFigureData, colour_map: str = COLOUR_MAP) -> Figure:
     sheet.rule(MARGIN, WIDTH - MARGIN, bottom + 0.02, MUTED)
     _draw_sum(sheet, bottom + 0.18, data)
     _draw_table(sheet, bottom + 0.18, data)
-    _draw_note(sheet, bottom + FOOTER - 0.5, colour_map, data.tta)
+    _draw_note(sheet, bottom + FOOTER - 0.5, colour_map, data.tta, data.evidence)
     return sheet.figure
 
 
@@ -289,12 +291,17 @@ def _draw_table(sheet: Sheet, top: float, data: CaseFigureData) -> None:
     sheet.rule(MARGIN, first + step * (len(classes) - 1), top + 0.81)
 
 
-def _draw_note(sheet: Sheet, top: float, colour_map: str, tta: int) -> None:
+def _draw_note(sheet: Sheet, top: float, colour_map: str, tta: int, evidence: bool = False) -> None:
     heat = "Red" if colour_map == JET else "Bright colours"
     mean = f"b and f: the mean over {tta_text(tta)}. " if tta > 1 else ""
+    outlines = "white and yellow: the strongest 5% of the map; boxes enclose them."
+    if evidence:
+        outlines = (
+            "a and b: the smallest part found that keeps 90% of the rise; c to e: the strongest 5%."
+        )
     text = (
-        f"{heat}: best match; each map has its own colour scale. Outlines, white and yellow: the strongest "
-        f"5% of the map; boxes enclose them. {mean}\nThe probability of a class depends on how far its "
+        f"{heat}: best match; each map has its own colour scale. Outlines, {outlines} "
+        f"{mean}\nThe probability of a class depends on how far its "
         "total is ahead of the others. Numbers are rounded. For research only, not a medical device."
     )
     sheet.write(MARGIN, top, text, fontsize=9.5, color=MUTED, linespacing=1.4)

@@ -73,7 +73,10 @@ def soft_edge(regions: Tensor, width: int = SOFT_EDGE) -> Tensor:
 
 
 def replace_regions(image: Tensor, filling: Tensor, regions: Tensor) -> Tensor:
-    """The image (C, S, S) with each region, bool (N, S, S), replaced by a filling (C, S, S). -> (N, C, S, S)."""
+    """The image with each region replaced by a filling.
+
+    image, filling (C, S, S), regions bool (N, S, S) -> (N, C, S, S).
+    """
     weights = soft_edge(regions).to(image.dtype)[:, None]
     return torch.lerp(image.expand(len(weights), *image.shape), filling, weights)
 
@@ -107,7 +110,11 @@ def fillings(image: Tensor, other: Tensor | None) -> Tensor:
     Without another image (no negative class), the two that come from the image itself: (2, C, S, S).
     """
     own = [blurred(image), local_mean(image)]
-    return torch.stack(own if other is None else [other.to(image.dtype).expand_as(image), *own])
+    if other is None:
+        return torch.stack(own)
+    if len(other) > len(image):  # a colour picture among grey ones
+        other = other.mean(0, keepdim=True)
+    return torch.stack([other.to(image.dtype).expand_as(image), *own])
 
 
 def median_of_fillings(shares: Tensor) -> Tensor:
