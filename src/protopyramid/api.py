@@ -22,6 +22,7 @@ from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
     from protopyramid.evaluation.comparison_results import Comparison
+    from protopyramid.evaluation.faithfulness import Faithfulness
     from protopyramid.evaluation.ood_check import FlagRates
     from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
@@ -166,6 +167,42 @@ def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRa
     found = flag_rates(run, chosen, seed)
     name = f"{layout.EVALUATION}/{chosen.name}-flags.json"
     return found, run.folder.write_json(name, found.to_json())
+
+
+def faithfulness(
+    run: Run | Place,
+    data: Place | EvaluatedSplit | None = None,
+    split: str = "test",
+    *,
+    images: int = 40,
+    seed: int = 0,
+    out: Place | None = None,
+    progress: Update | None = None,
+) -> tuple[Faithfulness, Path]:
+    """Test whether the regions that explanations show are what the model used.
+
+    Returns the result and the JSON file that it was written to.
+
+    Args:
+        run: A run, or its folder.
+        data: The manifest, by default the one of training; or a split from `evaluation.split`.
+        split: `train`, `validation` or `test`.
+        images: Number of images drawn from the split; 0 means all.
+        seed: Seed of images, random regions and resamples.
+        out: The file to write, by default evaluation/SPLIT-faithfulness.json in the run folder.
+        progress: Called with (images done, images in all).
+    """
+    from protopyramid.evaluation.faithfulness import measure_faithfulness
+    from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
+    from protopyramid.utils.files import write_json
+
+    run = _loaded(run)
+    chosen = data if isinstance(data, EvaluatedSplit) else evaluated_split(run, data, split)
+    found = measure_faithfulness(run, chosen, images, seed, progress=progress)
+    if out is not None:
+        write_json(Path(out), found.to_json())
+        return found, Path(out)
+    return found, run.folder.write_json(layout.faithfulness(chosen.name), found.to_json())
 
 
 def predict(

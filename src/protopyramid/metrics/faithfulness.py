@@ -29,7 +29,9 @@ MapOf = Callable[[Tensor], Tensor]  # images (B, C, S, S) -> similarity maps (B,
 
 SOFT_EDGE = 3  # pixels over which a region fades into its filling
 BLUR = 1 / 20  # standard deviation of the blurred filling, as a share of the image's side
-LOCAL = 1 / 4  # side of the square whose mean fills its centre, as a share of the image's side
+LOCAL = (
+    1 / 2
+)  # side of the square whose mean fills its centre, of the image's: wider than most masses
 SMALLEST_RISE = 1e-6  # below it, a map is flat: there is no rise to keep or remove
 STEPS = 11  # of deletion and insertion curves: 0, 10, ..., 100 % of the image
 
@@ -98,10 +100,11 @@ def gaussian(image: Tensor, deviation: float) -> Tensor:
 
 
 def local_mean(image: Tensor) -> Tensor:
-    """The mean of the image (C, S, S) over a square around each pixel, a quarter of its side wide."""
+    """The mean of the image (C, S, S) over a square around each pixel, half as wide as the image."""
     side = max(3, round(LOCAL * image.shape[-1])) | 1
     around = F.pad(image[:, None], [side // 2] * 4, mode="replicate")
-    return F.avg_pool2d(around, side, 1)[:, 0]
+    # By rows, then by columns: far fewer additions than over squares.
+    return F.avg_pool2d(F.avg_pool2d(around, (1, side), 1), (side, 1), 1)[:, 0]
 
 
 def fillings(image: Tensor, other: Tensor | None) -> Tensor:
