@@ -80,6 +80,7 @@ def test_report_is_one_page_without_network_or_script(evaluated: Run, manifest: 
         "Prototypes",
         "Health of the prototypes",
         "Training",
+        "Differences from FPN-IAIA-BL",
     ]
     assert "Best explained" in page and "Worst explained" in page and "chance" in page
 
@@ -107,6 +108,15 @@ def test_report_without_evaluation_or_samples_says_so(run: Run) -> None:
     page = write_report(run).read_text()
     checked(page)
     assert "Not evaluated yet" in page and "Explained cases" not in page
+
+
+def test_report_says_how_many_cases_are_of_another_class(run: Run) -> None:
+    words = "come from a training image of another class"
+    assert words not in write_report(run).read_text()
+    changed = [replace(record, label="negative") for record in run.prototypes]
+    count = sum(record.class_name != "negative" for record in changed)
+    page = write_report(replace(run, prototypes=changed)).read_text()
+    assert f"{count} of {len(changed)} prototypes {words}" in page
 
 
 def test_report_says_in_words_that_no_case_is_right_for_the_right_reason(

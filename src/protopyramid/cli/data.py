@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from protopyramid.cli.help import Help, help_unless_command
+from protopyramid.cli.options import DataSeed, FolderArgument, Workers
 
 app = typer.Typer(rich_markup_mode=None)
 FORMATS = "One of cbis-ddsm, mini-mias, inbreast, vindr-mammo, coco, labelme, folders."
@@ -35,14 +36,12 @@ def data(context: typer.Context, help: Help = False) -> None:
 
 @app.command()
 def phantom(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
-    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same bytes.")] = 0,
+    folder: FolderArgument,
+    seed: DataSeed = 0,
     patients: Annotated[int, typer.Option(min=1, help="Number of patients.")] = 250,
     patches: Annotated[int, typer.Option(min=1, help="Patches per patient.")] = 4,
     size: Annotated[int, typer.Option(min=32, help="Side of a patch, in pixels.")] = 224,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Worker processes (0 = one per CPU core).")
-    ] = 0,
+    workers: Workers = 0,
     force: Annotated[
         bool, typer.Option("--force", help="Write into a folder that is not empty.")
     ] = False,
@@ -73,7 +72,7 @@ def import_(
     source: Annotated[
         Path, typer.Argument(metavar="SRC", help="Folder of the downloaded dataset.")
     ],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
+    folder: FolderArgument,
     margin: Annotated[
         float,
         typer.Option(
@@ -90,9 +89,7 @@ def import_(
         float, typer.Option(min=0, max=0.9, help="Test fraction of a dataset that has no splits.")
     ] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the splits and tissue patches.")] = 0,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Worker processes (0 = one per CPU core).")
-    ] = 0,
+    workers: Workers = 0,
 ) -> None:
     """Make crops, masks and a manifest from a public dataset or from annotated images.
 
@@ -133,7 +130,7 @@ def negatives(
     count: Annotated[
         int, typer.Option(min=1, help="Number of patches (5,000 in the paper).")
     ] = 5000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same bytes.")] = 0,
+    seed: DataSeed = 0,
     lesion_free: Annotated[
         bool, typer.Option("--lesion-free", help="State that films in folders show no lesion.")
     ] = False,
@@ -158,9 +155,7 @@ def negatives(
             min=0, max=1, help="Maximum overlap of two patches, as a share of their area."
         ),
     ] = 0.25,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Worker processes (0 = one per CPU core).")
-    ] = 0,
+    workers: Workers = 0,
 ) -> None:
     """Cut patches of lesion-free tissue from whole mammograms, for the negative class.
 

@@ -134,7 +134,7 @@ def _usage_error(error: typer.TyperException) -> int:
 
 
 def _closed_pipe(error: BaseException) -> int:
-    """The reader of our output has gone (`| head`): stop silently."""
+    """Nobody reads our output any longer (`| head`): stop silently."""
     if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
         raise error
     # What is still buffered must not be written to the closed pipe when Python exits.

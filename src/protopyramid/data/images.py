@@ -164,7 +164,7 @@ def _lesion_box(
 
 
 def thumbnail(image: Array, longest: int) -> Array:
-    """An image (H, W) or (H, W, 3) whose longer side has at most so many pixels."""
+    """An image (H, W) or (H, W, 3) whose longer side has at most `longest` pixels."""
     height, width = image.shape[:2]
     share = min(1.0, longest / max(height, width))
     size = max(1, round(height * share)), max(1, round(width * share))

@@ -146,7 +146,7 @@ def _boxes(run: Run, evidence: Evidence) -> list[Box]:
 
 
 def _unlike_training(run: Run, image: Tensor, evidence: Evidence) -> bool | None:
-    """Whether an image (C, S, S) is out of distribution; None if the run cannot tell."""
+    """Whether an image (C, S, S) is out of distribution; None if the run has no limits."""
     limits = limits_for(run)
     if limits is None:
         return None

@@ -28,9 +28,13 @@ if TYPE_CHECKING:
     # Matplotlib is imported only when something is drawn.
     from matplotlib.figure import Figure
 
-    from protopyramid.figures.case_figure import CaseFigureData, CaseRow, Prediction
+    from protopyramid.figures.case_figure import CaseFigureData, CaseRow, Prediction, RunnerUp
 
 TOP = 5
+NO_CONTRIBUTIONS = (
+    "This model's head has hidden layers: its logits are not sums, so nothing in the image has a "
+    "contribution of its own."
+)
 COLOUR_MAP = "inferno"  # as in figures/drawing.py
 
 
@@ -92,6 +96,11 @@ class Explanation:
         """How the image differs in size from the training images, where it may be a whole film."""
         return None if self.origin is None else self.origin.framing
 
+    @property
+    def note(self) -> str | None:
+        """What the explanation cannot say because of the model's head, where that is so."""
+        return NO_CONTRIBUTIONS if self.run.model.hidden is not None else None
+
     def strongest(self, top: int = TOP, class_name: str | None = None) -> list[PrototypePart]:
         """The prototypes that matter most for a class (the predicted one), those for it first."""
         name = class_name or self.predicted
@@ -135,6 +144,8 @@ class Explanation:
             "probabilities": self.probabilities,
             "prototypes": [part.to_json() for part in self.prototypes],
         }
+        if self.note:
+            content["note"] = self.note
         origin = self.origin or input_origin(len(self.picture))
         content = origin.in_json(content)
         for part in content["prototypes"]:
@@ -165,7 +176,9 @@ class Explanation:
         check_colour_map(colour_map)
         if self.prototypes:
             return case_figure(_case_figure_data(self, top, mask), colour_map)
-        data = BlackBoxFigureData(_prediction(self), self.picture, self.saliency(), mask)
+        data = BlackBoxFigureData(
+            _prediction(self), self.picture, self.saliency(), mask, self.note or ""
+        )
         return black_box_figure(data, colour_map)
 
     def save(self, path: str | Path, top: int = TOP, colour_map: str = COLOUR_MAP) -> Path:
@@ -250,6 +263,26 @@ def _case_figure_data(
         mask=mask,
         tta=explanation.run.config.model.tta,
         evidence=bool(explanation.evidence_regions),
+        runner_up=_runner_up(explanation),
+    )
+
+
+def _runner_up(explanation: Explanation) -> RunnerUp | None:
+    """What the class with the second largest total gets from its own prototypes and from others."""
+    from protopyramid.figures.case_figure import RunnerUp
+
+    rivals = {n: x for n, x in explanation.logits.items() if n != explanation.predicted}
+    if not rivals:
+        return None
+    name = max(rivals, key=lambda each: rivals[each])
+    own = [part for part in explanation.prototypes if part.class_name == name]
+    others = [part for part in explanation.prototypes if part.class_name != name]
+    return RunnerUp(
+        name,
+        len(own),
+        contribution_sums(own, [name])[name],
+        len(others),
+        contribution_sums(others, [name])[name],
     )
 
 
@@ -268,6 +301,8 @@ def _case_rows(explanation: Explanation, parts: Sequence[PrototypePart]) -> list
             score=part.score,
             weight=part.weights[explanation.predicted],
             contribution=part.contributions[explanation.predicted],
+            case_cell=cases[part.index].cell,
+            case_label=cases[part.index].record.label,
         )
         for part in parts
     ]

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protopyramid.config import load_config
+from protopyramid.config import load_config, system_title
 from protopyramid.config.schema import Config
 from protopyramid.data.geometry import Box
 from protopyramid.errors import UserError
@@ -38,6 +38,16 @@ class Run:
     def name(self) -> str:
         """The folder's name."""
         return self.folder.path.resolve().name
+
+    @property
+    def start(self) -> str:
+        """The weights that training started from, as recorded; "" where nothing is."""
+        return self.provenance.backbone if (self.folder / layout.DATA).is_file() else ""
+
+    @property
+    def system_title(self) -> str:
+        """What the run's system is called: a published name only with the published settings."""
+        return system_title(self.config, self.start)
 
     @cached_property
     def provenance(self) -> Provenance:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image
 
 from protopyramid.data.importers.base import Crop, ImportPlan
 
+from ...pictures import save_noise
+
 SaveDicom = Callable[[Path, NDArray[np.generic]], None]
 WIDTH, HEIGHT = 40, 30  # of the images that `save_image` writes
+# Whatever JSON may hold in a field.
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=6),
+    max_leaves=8,
+)
 
 
-def save_image(path: Path, seed: int = 0) -> NDArray[np.uint8]:
+def save_image(path: Path, seed: int = 0) -> NDArray[np.unsignedinteger[Any]]:
     """Write an image of noise, and the folders on its way."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    values = np.random.default_rng(seed).integers(0, 256, (HEIGHT, WIDTH)).astype(np.uint8)
-    Image.fromarray(values).save(path)
-    return values
+    return save_noise(path, (HEIGHT, WIDTH), seed=seed)
 
 
 def only(found: ImportPlan) -> Crop:
@@ -33,6 +39,15 @@ def only(found: ImportPlan) -> Crop:
 def reasons(found: ImportPlan) -> dict[str, str]:
     """Why each item was skipped."""
     return {skip.item: skip.reason for skip in found.skipped}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A download with the image a.png; the image beside its folder must not be reached."""
+    folder = tmp_path / "src"
+    save_image(tmp_path / "secret.png")
+    save_image(folder / "a.png")
+    return folder
 
 
 @pytest.fixture

@@ -26,12 +26,7 @@ from typing import Any
 import numpy as np
 
 from protopyramid.data.annotations import MaskFile, drawn_mask
-from protopyramid.data.cropping import (
-    Array,
-    is_coloured,
-    to_16_bits,
-    to_grey,
-)
+from protopyramid.data.cropping import Array, is_coloured, to_16_bits, to_grey
 from protopyramid.data.geometry import (
     Box,
     Mask,
@@ -42,14 +37,7 @@ from protopyramid.data.geometry import (
     extent,
     square_around,
 )
-from protopyramid.data.importers.base import (
-    NEGATIVE,
-    Crop,
-    ImportPlan,
-    Options,
-    Skipped,
-    Tissue,
-)
+from protopyramid.data.importers.base import NEGATIVE, Crop, ImportPlan, Options, Skipped, Tissue
 from protopyramid.data.importers.full_films import TABLE as FILMS
 from protopyramid.data.importers.full_films import path_from
 from protopyramid.data.importers.full_films import table_text as films_text

@@ -10,7 +10,7 @@ their mask column is empty, which training takes as the paper's fully negative m
 
 Each patch has a number, which decides its file; a film's patches depend on the seed and the film's
 name alone. So the number of processes changes nothing. Patches that find no place on their film are
-tried on others. negatives.jsonl is the journal: a command that was stopped continues where it was when
+tried on others. negatives.jsonl is the journal: a command that was stopped continues where it left off when
 it is called again.
 """
 

@@ -76,7 +76,7 @@ class TrainPhase:
         parts = set_learning(self.model, config.learns)
         if not parts:
             raise UserError(f"train.schedule: this model has none of the parts {config.learns}")
-        optimiser = make_optimiser(parts, config)
+        optimiser = make_optimiser(parts, config, passes.config.train.optimizer)
         if optimiser_state:
             restore_optimiser(optimiser, optimiser_state)
         self.module, self.optimiser = self.fabric.setup(
