@@ -89,7 +89,7 @@ def test_the_evidence_region_is_the_one_that_explanations_show(new_run, monkeypa
     chosen = one_lesion(run)
     image = prepare_sample(chosen.samples[0], run.config.data).image
     # With the filling of explanations, the same prototype has the same region.
-    monkeypatch.setattr(module, "_draw", lambda *_: [0])
+    monkeypatch.setattr(module, "draw_images", lambda *_: [0])
     alone = replace(chosen, samples=chosen.samples[:1], hashes=chosen.hashes[:1])
     found = measure_faithfulness(run, alone, resamples=5)
     regions = find_evidence(run, image, list(range(len(run.prototypes))))

@@ -144,7 +144,7 @@ def measure_faithfulness(
     """
     rng = np.random.default_rng(seed)
     data = run.config.data
-    drawn = _draw(chosen, data.negative_class, images, rng)
+    drawn = draw_images(chosen, data.negative_class, images, rng)
     others = [n for n, each in enumerate(chosen.samples) if each.label == data.negative_class]
     store = ImageStore(chosen.samples, data.model_copy(update={"memory_budget": 0.0}))
     found = []
@@ -182,7 +182,7 @@ def measure_faithfulness(
     )
 
 
-def _draw(
+def draw_images(
     chosen: EvaluatedSplit, negative: str | None, images: int, rng: np.random.Generator
 ) -> list[int]:
     """Which images are tested, in the order of the manifest."""
@@ -214,7 +214,7 @@ def _test_image(
         rankings = upsampled(perturbed, tested)
     else:
         perturbed = perturbed_image(run.model, run.config.data, image, other)
-        tested, rivals = _strongest(run, perturbed, label, rng)
+        tested, rivals = strongest_prototypes(run, perturbed, label, rng)
         rankings = Gradients(run.model, run.config.data).times_input(perturbed, tested)
     regions = _regions(perturbed, rankings, tested, rivals, rng)
     kept, removed = _left(perturbed, ~regions, tested), _left(perturbed, regions, tested)
@@ -227,7 +227,7 @@ def _test_image(
     return same * number, np.array(levels, dtype=np.int64), same * label, area, kept, removed
 
 
-def _strongest(
+def strongest_prototypes(
     run: Run, perturbed: PerturbedImage, label: int, rng: np.random.Generator
 ) -> tuple[list[int], list[int | None]]:
     """On each level, the prototype of the class with the greatest rise, and any other one."""
