@@ -100,10 +100,10 @@ def check_classes(manifest: Manifest, config: Config) -> None:
             f"the class out: {class_settings(left, config.data.negative_class)}"
         )
     if config.model.neck.kind != "none":
-        check_sources(manifest, config)
+        check_projection_sources(manifest, config)
 
 
-def check_sources(manifest: Manifest, config: Config) -> None:
+def check_projection_sources(manifest: Manifest, config: Config) -> None:
     """Every class needs images that its prototypes can be projected onto."""
     projection = config.projection
     if projection.source != "class":
