@@ -63,6 +63,8 @@ LIBRARY = {
     "loss.fine.reduce": '"mean"',
     "projection.source": '"class"',
     "projection.unique": '"image"',
+    "head_fit.ridge": "1e-3",
+    "head_fit.balance": "true",
     "train.optimizer": '"adamw"',
 }
 ONE_LEVEL = {**NECK, "model.prototypes.counts": "{5 = 2}", "train.schedule": SCHEDULE}

@@ -126,7 +126,8 @@ def test_the_teaser_is_image_fine_prototype_and_iaia_bl(
 ) -> None:
     seen = drawn_grid(monkeypatch)
     write_teaser([others["iaia-bl"], run], manifest.split("test"), tmp_path / "teaser.png")
-    assert seen["columns"] == ["Image", "FPN-IAIA-BL\nlevel 2", "IAIA-BL"]
+    names = [run.system_title, others["iaia-bl"].system_title]
+    assert seen["columns"] == ["Image", f"{names[0]}\nlevel 2", names[1]]
     assert seen["rows"] == ["circumscribed", "indistinct", "spiculated"]
     for line in seen["panels"]:
         assert len(line) == 3
@@ -143,7 +144,8 @@ def test_levels_are_columns_of_runs_that_have_several(
 ) -> None:
     seen, runs = drawn_grid(monkeypatch), [run, others["iaia-bl"]]
     write_teaser(runs, manifest.split("test"), tmp_path / "teaser.png", levels=[2, 5])
-    expected = ["Image", "FPN-IAIA-BL\nlevel 2", "FPN-IAIA-BL\nlevel 5", "IAIA-BL"]
+    multi, single = (each.system_title for each in runs)
+    expected = ["Image", f"{multi}\nlevel 2", f"{multi}\nlevel 5", single]
     assert seen["columns"] == expected
     write_comparison(runs, manifest.split("test"), tmp_path / "comparison.png", levels=[2, 5])
     assert seen["columns"] == expected

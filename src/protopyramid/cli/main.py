@@ -27,6 +27,7 @@ from protopyramid.cli import (
     evaluate,
     explain,
     export,
+    faithfulness,
     predict,
     presets,
     prototypes,
@@ -66,6 +67,7 @@ app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(compare.compare)
 app.command()(explain.explain)
+app.command()(faithfulness.faithfulness)
 app.command()(prototypes.prototypes)
 app.command()(export.export)
 app.command()(study.study)

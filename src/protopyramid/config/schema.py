@@ -156,8 +156,8 @@ class DataConfig(Section):
     """Class of images without a lesion, excluded from the margin AUROC; "" if there is none, which is
     the default when the classes do not include "negative"."""
     image_size: int = Field(224, ge=SIZE_MULTIPLE, le=8192)
-    """Side length of the model's square input in pixels; a multiple of 16, or of 32 with
-    model.backbone.last_pool."""
+    """Side length of the model's square input in pixels; a multiple of 16. With
+    model.backbone.last_pool, a multiple of 32."""
     fit: Literal["stretch", "pad"] = "stretch"
     """How an image is brought to the input size: stretched (IAIA-BL), or padded so that its aspect
     ratio is kept."""

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Indices = tuple[int, ...]
 MOST = 0.5  # share of prototypes
 LOOK_ELSEWHERE = (
-    "the prototypes look at something other than the lesion: inspect them (protopyramid prototypes RUN), and "
-    "do not start from random weights"
+    "the prototypes look at something other than the lesion: inspect them (protopyramid prototypes RUN); "
+    "training from pretrained weights helps"
 )
 
 
