@@ -22,6 +22,7 @@ from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
     from protopyramid.evaluation.comparison_results import Comparison
+    from protopyramid.evaluation.faithfulness import Faithfulness
     from protopyramid.evaluation.ood_check import FlagRates
     from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
@@ -173,6 +174,42 @@ def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRa
     return found, run.folder.write_json(name, found.to_json())
 
 
+def faithfulness(
+    run: Run | Place,
+    data: Place | EvaluatedSplit | None = None,
+    split: str = "test",
+    *,
+    images: int = 40,
+    seed: int = 0,
+    out: Place | None = None,
+    progress: Update | None = None,
+) -> tuple[Faithfulness, Path]:
+    """Test whether the regions that explanations show are what the model used.
+
+    Returns the result and the JSON file that it was written to.
+
+    Args:
+        run: A run, or its folder.
+        data: The manifest, by default the one of training; or a split from `evaluation.split`.
+        split: `train`, `validation` or `test`.
+        images: Number of images drawn from the split; 0 means all.
+        seed: Seed of images, random regions and resamples.
+        out: The file to write, by default evaluation/SPLIT-faithfulness.json in the run folder.
+        progress: Called with (images done, images in all).
+    """
+    from protopyramid.evaluation.faithfulness import measure_faithfulness
+    from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
+    from protopyramid.utils.files import write_json
+
+    run = _loaded(run)
+    chosen = data if isinstance(data, EvaluatedSplit) else evaluated_split(run, data, split)
+    found = measure_faithfulness(run, chosen, images, seed, progress=progress)
+    if out is not None:
+        write_json(Path(out), found.to_json())
+        return found, Path(out)
+    return found, run.folder.write_json(layout.faithfulness(chosen.name), found.to_json())
+
+
 def predict(
     run: Run | Place,
     images: Place | Sequence[Place],
@@ -245,7 +282,12 @@ def compile_run(run: Run) -> None:
 
 
 def explain(
-    run: Run | Place, image: Place, name: str | None = None, *, region: Box | None = None
+    run: Run | Place,
+    image: Place,
+    name: str | None = None,
+    *,
+    region: Box | None = None,
+    evidence: bool = False,
 ) -> Explanation:
     """Explain one image: every class score as a sum over prototypes, with the cases behind them.
 
@@ -255,6 +297,8 @@ def explain(
         name: What the explanation calls the image; by default the file's name.
         region: What the model is to see, x0, y0, x1, y1 in pixels of the file; a region that is not square
             is made so around its centre. By default all of the image.
+        evidence: Also find the evidence regions of the strongest prototypes: the smallest parts of the image
+            that keep 90 % of the rise of their similarity.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -265,7 +309,7 @@ def explain(
     """
     from protopyramid.explanations.explanation import explain_file
 
-    return explain_file(_loaded(run), image, name, region)
+    return explain_file(_loaded(run), image, name, region, evidence)
 
 
 @dataclass(frozen=True)
@@ -291,6 +335,7 @@ def explain_all(
     limit: int = 0,
     top: int = 5,
     colour_map: str = COLOUR_MAP,
+    evidence: bool = False,
 ) -> Iterator[SavedExplanation]:
     """Explain images one after the other and write each explanation to `out` as PNG, PDF and JSON.
 
@@ -306,6 +351,7 @@ def explain_all(
         limit: The largest number of images; 0 means all.
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
+        evidence: Also find the evidence regions of the prototypes in the figure, and outline them there.
     """
     from protopyramid.explanations.explanation import explain_sample
     from protopyramid.figures.drawing import check_colour_map
@@ -323,6 +369,8 @@ def explain_all(
     stems = distinct_stems(names)
     for number, (sample, name, stem) in enumerate(zip(samples, names, stems, strict=True), 1):
         explanation = explain_sample(run, replace(sample, name=name), request.data)
+        if evidence:
+            explanation = explanation.with_evidence(top)
         paths_written = [folder / f"{stem}{kind}" for kind in FIGURE_KINDS]
         explanation.save_all(paths_written, top, colour_map)
         yield SavedExplanation(explanation, paths_written, number, len(samples))

@@ -94,3 +94,11 @@ def test_mistakes_are_one_line(
 ) -> None:
     (line,) = refused("explain", run, *arguments, "--out", tmp_path)
     assert message in line
+
+
+def test_evidence_of_a_black_box_is_refused_in_one_line(
+    run: Path, manifest: Path, tmp_path: Path, refused: Refused
+) -> None:
+    image = read_manifest(manifest).samples[0].image
+    (line,) = refused("explain", run, image, "--evidence", "--out", tmp_path)
+    assert "black box" in line

@@ -24,6 +24,7 @@ PYRAMID = Architecture(
         LevelArchitecture(5, (14, 14, 512), (14, 14, 64), (9, 2), 9),
     ),
     neck="pyramid",
+    normalised=False,
     similarity="cosine",
     pooling="focal",
     scores=17,
@@ -44,6 +45,9 @@ def test_sizes_counts_and_pooling_are_said() -> None:
     assert {"mean of top 157 of 3136 − mean of all", "4 maps of 56 × 56", "4 scores"} <= found
     assert {"11 scores", "9", "17 → 2", "benign", "malignant", "1 × 1 × 64 each"} <= found
     assert {"up ×2, +, conv 3×3", "+, conv 3×3"} <= found
+    assert "batch norm on each level" not in found
+    normalised = replace(DATA, architecture=replace(PYRAMID, normalised=True))
+    assert "batch norm on each level" in texts(architecture_figure(normalised))
     assert not any("784" in text for text in found)  # level 3 has no prototypes
     assert summary(DATA) == (
         "images of 224 × 224 pixels · 2 classes · 17 prototypes on levels 2, 4 and 5 · "

@@ -34,9 +34,9 @@ def test_all_levels_are_enlarged_by_the_same_factor() -> None:
 
 
 def test_the_scale_is_said_in_pixels() -> None:
-    assert scale_text([FINE]) == "patch 1 × 1 px, mostly depends on 3 × 3 px"
-    assert scale_text([COARSE, COARSE]) == "patch 4 × 4 px, mostly depends on 12 × 12 px"
-    assert scale_text([replace(FINE, reach=None)]) == "patch 1 × 1 px"
+    assert scale_text([FINE]) == "patch 1 px wide, mostly depends on 3 px"
+    assert scale_text([COARSE, COARSE]) == "patch 4 px wide, mostly depends on 12 px"
+    assert scale_text([replace(FINE, reach=None)]) == "patch 1 px wide"
     found = texts(level_figure([FINE, COARSE], "x"))
     assert {scale_text([FINE]), scale_text([COARSE]), "Level 2 (finest)"} <= found
 
@@ -62,5 +62,6 @@ def test_magnification_without_prototypes_is_that_of_the_slot() -> None:
 def test_it_is_drawn_of_many_and_of_no_prototypes_and_tells_labels() -> None:
     many = [replace(FINE, index=n, level=2 + n % 4, image=np.zeros((16, 16, 3))) for n in range(20)]
     assert drawn(level_figure(many, "x")) and drawn(level_figure([], "x"))
-    assert "✕ b" in tags(level_figure([replace(FINE, other_label="b")], "x"))
+    other = level_figure([replace(FINE, other_label="b")], "x")
+    assert "✕ b" in tags(other) and any("another class" in text for text in texts(other))
     assert level_title(7) == "Level 7"

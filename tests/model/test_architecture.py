@@ -54,6 +54,9 @@ def test_prototypes_and_pooling_are_those_of_the_configuration(preset):
     assert found.prototypes == found.scores
     assert found.pooling == config.model.pooling.kind
     assert found.neck == config.model.neck.kind
+    assert not found.normalised
+    pyramid = load_config("fpn-iaia-bl", {**SMALL, "model.neck.batch_norm": True})
+    assert describe(build_model(pyramid), 96).normalised
 
 
 def test_a_fraction_is_counted_in_patches_and_levels_without_prototypes_are_told_apart():

@@ -157,3 +157,19 @@ def test_lesions_without_a_place_are_told_where_lesions_are_cut_out(
     ):
         training_manifest(folder / "part.csv", tiny(data__crop="lesion"))
     (folder / "part.csv").unlink()
+
+
+def test_balancing_by_source_needs_the_sources(phantoms: Path, tmp_path: Path) -> None:
+    balanced = tiny(data__balance="source-class")
+    with pytest.raises(
+        UserError, match=r"row \d+ and 23 more rows: no source, but data.balance is"
+    ):
+        training_manifest(phantoms, balanced)
+
+    def with_source(row: str) -> str:
+        return f"{row},source" if row.startswith("image,") else f"{row},film"
+
+    header, *rows = copy_manifest(phantoms, tmp_path / "data", str).read_text().splitlines()
+    path = tmp_path / "data/several.csv"
+    path.write_text("\n".join(with_source(row) for row in (header, *rows)) + "\n")
+    assert {sample.source for sample in training_manifest(path, balanced).samples} == {"film"}

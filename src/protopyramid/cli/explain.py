@@ -30,6 +30,13 @@ def explain(
     region_mm: RegionsMm = None,
     lesion: Lesions = None,
     crop: CropOption = None,
+    evidence: Annotated[
+        bool,
+        typer.Option(
+            "--evidence",
+            help="Outline the smallest part that keeps 90 % of a prototype's rise, not the map's top 5 %.",
+        ),
+    ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of images (0 = all).")] = 0,
     colour_map: Annotated[
         str, typer.Option("--colour-map", help="Matplotlib colormap for heat maps.")
@@ -56,6 +63,7 @@ def explain(
         limit=limit,
         top=top,
         colour_map=colours,
+        evidence=evidence,
     )
     with progress_bar("explain") as update:
         for saved in found:

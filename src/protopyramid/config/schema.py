@@ -129,6 +129,24 @@ class RegionConfig(Section):
     the same."""
 
 
+class MarginBandConfig(Section):
+    """The band around a lesion's outline, for data.annotation = "margin"."""
+
+    inner: Share = 0.07
+    """Width of the band inside the outline, as a fraction of the lesion's size: the diameter of a disc
+    of the same area."""
+    outer: Share = 0.07
+    """Width of the band outside the outline, as a fraction of the lesion's size."""
+
+    @model_validator(mode="after")
+    def _band_has_a_width(self) -> MarginBandConfig:
+        if self.inner + self.outer == 0:
+            raise ValueError(
+                "inner and outer are both 0: the band is empty; make one of them larger"
+            )
+        return self
+
+
 class DataConfig(Section):
     """Classes, images, and how they are prepared for the model."""
 
@@ -148,6 +166,12 @@ class DataConfig(Section):
     around its mask; an image with neither is seen whole). Use "lesion" for manifests of full films."""
     region: RegionConfig = RegionConfig()
     """The square around a lesion that the model sees."""
+    annotation: Literal["lesion", "margin"] = "lesion"
+    """What the fine annotation is: the mask (without one, the ellipse in the lesion box), or the band
+    around its outline, where the margin is (ours). The paper's annotations are of margins; most public
+    masks are of lesions."""
+    margin_band: MarginBandConfig = MarginBandConfig()
+    """The band around a lesion's outline, for annotation = "margin"."""
     mean: tuple[float, float, float] = IMAGENET_MEAN
     """Mean of the red, green and blue channels, subtracted from images in [0, 1]."""
     std: tuple[Positive, Positive, Positive] = IMAGENET_STD
@@ -155,8 +179,9 @@ class DataConfig(Section):
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Fraction of the training patients held out for validation if the manifest has no validation
     rows."""
-    balance: Literal["none", "class"] = "class"
-    """Sample training images uniformly, or so that every class is drawn equally often."""
+    balance: Literal["none", "class", "source-class"] = "class"
+    """Sample training images uniformly, or so that every class is drawn equally often, or every pair of
+    source (the manifest's column `source`) and class."""
     annotated_share: Share = 0.0
     """Minimum fraction of annotated images in each training batch, so that the fine-annotation loss
     always has something to act on."""

@@ -43,11 +43,16 @@ __all__ = [
 
 
 def explain_file(
-    run: Run, image: str | Path, name: str | None = None, region: Box | None = None
+    run: Run,
+    image: str | Path,
+    name: str | None = None,
+    region: Box | None = None,
+    evidence: bool = False,
 ) -> Explanation:
     """The explanation of an image file, called `name` or else by the file's name.
 
     region: what the model is to see, x0, y0, x1, y1 in pixels of the file, made square around its centre.
+    evidence: whether to find the evidence regions of the strongest prototypes, too.
     """
     path = Path(image)
     if not path.is_file():
@@ -55,7 +60,8 @@ def explain_file(
     called = name or path.name
     sample = Sample(0, called, path, label="", split="test")
     marked = sample if region is None else region_sample(path, region, called)
-    return explain_sample(run, marked)
+    explanation = explain_sample(run, marked)
+    return explanation.with_evidence() if evidence else explanation
 
 
 def explain_sample(run: Run, sample: Sample, data: DataConfig | None = None) -> Explanation:

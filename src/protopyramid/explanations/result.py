@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import html
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 from protopyramid.errors import UserError
+from protopyramid.explanations.evidence import EvidenceRegion, find_evidence
 from protopyramid.explanations.origin import Origin, input_origin
 from protopyramid.explanations.saliency import grad_cam
 from protopyramid.inference.batches import device_of, model_input
-from protopyramid.model.activation import Box, Region, activation_region, region_of
+from protopyramid.model.activation import Box, MaskedRegion, Region, activation_region, region_of
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import Picture, from_picture, prototype_map
 from protopyramid.runs.run import Run
@@ -75,6 +76,7 @@ class Explanation:
     `picture` is the image as the model saw it, (S, S) or (S, S, 3) in [0, 1]. `unlike_training`: whether
     it is unlike the training data; None if the run cannot tell (no thresholds.json). `origin`: where the
     picture lies in its file; None for one that was given at the size of the model's input.
+    `evidence_regions`: by prototype, those that `with_evidence` has found (None for a flat map).
     """
 
     image: str
@@ -87,6 +89,7 @@ class Explanation:
     evidence: Evidence = field(repr=False)
     unlike_training: bool | None = None
     origin: Origin | None = field(default=None, repr=False)
+    evidence_regions: Mapping[int, EvidenceRegion | None] = field(default_factory=dict, repr=False)
 
     @property
     def framing(self) -> str | None:
@@ -109,6 +112,22 @@ class Explanation:
         similarity = prototype_map(self.run.model, self.evidence.maps, index)[0]
         return activation_region(similarity, *self.picture.shape[:2])
 
+    def with_evidence(self, top: int = TOP) -> Explanation:
+        """This explanation with the evidence regions of the `top` strongest prototypes.
+
+        Costs about five forward passes and one backward pass per prototype.
+        """
+        shown = [part.index for part in self.strongest(top)]
+        found = find_evidence(self.run, from_picture(self.picture), shown)
+        return replace(self, evidence_regions=found)
+
+    def shown_region(self, index: int) -> Region:
+        """What figures outline: the evidence region where there is one, else `region`."""
+        region, evidence = self.region(index), self.evidence_regions.get(index)
+        if evidence is None:
+            return region
+        return MaskedRegion(region.activation, evidence.mask, evidence.box)
+
     def saliency(self) -> Region:
         """Grad-CAM of the predicted class and its region; for models without prototypes."""
         data, model = self.run.config.data, self.run.model
@@ -127,7 +146,13 @@ class Explanation:
         }
         if self.note:
             content["note"] = self.note
-        return (self.origin or input_origin(len(self.picture))).in_json(content)
+        origin = self.origin or input_origin(len(self.picture))
+        content = origin.in_json(content)
+        for part in content["prototypes"]:
+            if part["index"] in self.evidence_regions:
+                found = self.evidence_regions[part["index"]]
+                part["evidence"] = None if found is None else _evidence_json(found, origin)
+        return content
 
     def figure(
         self, top: int = TOP, colour_map: str = COLOUR_MAP, mask: NDArray[Any] | None = None
@@ -200,6 +225,11 @@ class Explanation:
         )
 
 
+def _evidence_json(found: EvidenceRegion, origin: Origin) -> dict[str, Any]:
+    box = list(origin.mapping.fractions_to_file(found.box))
+    return {"box_pixels": box, "share": found.share, "kept": found.kept}
+
+
 # -- what its figure shows -----------------------------------------------------------------------
 def _prediction(explanation: Explanation) -> Prediction:
     from protopyramid.figures.case_figure import Prediction
@@ -232,6 +262,7 @@ def _case_figure_data(
         other_sums=contribution_sums(others, explanation.logits),
         mask=mask,
         tta=explanation.run.config.model.tta,
+        evidence=bool(explanation.evidence_regions),
         runner_up=_runner_up(explanation),
     )
 
@@ -264,7 +295,7 @@ def _case_rows(explanation: Explanation, parts: Sequence[PrototypePart]) -> list
             index=part.index,
             class_name=part.class_name,
             level=part.level,
-            region=explanation.region(part.index),
+            region=explanation.shown_region(part.index),
             case_image=cases[part.index].image,
             case_region=cases[part.index].region,
             score=part.score,

@@ -6,6 +6,7 @@ and how their similarity maps become scores. Squares are as wide as the maps are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +21,7 @@ from protopyramid.model.architecture import Architecture, LevelArchitecture, Siz
 
 WIDTH, TOP, ROW = 14.8, 1.55, 1.5
 LARGEST = 0.95  # inches of the finest map's side
-INPUT, BACKBONE, NECK, PROTOTYPES, SCORES, HEAD = 0.95, 2.95, 5.7, 7.4, 9.65, 13.15
+INPUT, BACKBONE, NECK, PROTOTYPES, SCORES, HEAD = 0.95, 2.95, 5.7, 7.4, 9.5, 13.15
 SQUARE = 0.16  # a prototype
 MOST_SQUARES = 6  # per class and level; more are a square and a number
 MOST_CLASSES = 7
@@ -111,6 +112,18 @@ def pooling_text(pooling: str, level: LevelArchitecture) -> str:
     return f"{top} − mean of all" if pooling == "focal" else top
 
 
+def channel_text(scores: int, channels: int) -> str:
+    """How the channels of a black box become its scores.
+
+    >>> channel_text(512, 512), channel_text(25088, 512)
+    ('mean of each channel', 'averaged to 7 × 7, flattened')
+    """
+    side = math.isqrt(scores // channels)
+    if side * side * channels != scores:
+        return "pooled"
+    return "mean of each channel" if side == 1 else f"averaged to {side} × {side}, flattened"
+
+
 def step_text(finer: Size, coarser: Size) -> str:
     """What the pyramid's top-down path does from one level to the next finer one.
 
@@ -126,12 +139,14 @@ def _draw_heads(sheet: Sheet, data: ArchitectureFigureData) -> None:
     found = data.architecture
     heads = [(INPUT, "Image", ""), (BACKBONE, "Backbone", data.backbone)]
     if found.neck != "none":
-        heads.append((NECK, NECKS[found.neck], ""))
+        heads.append(
+            (NECK, NECKS[found.neck], "batch norm on each level" if found.normalised else "")
+        )
     if found.prototypes:
         dim = next(each.z[2] for each in found.levels if each.z is not None)
         heads.append((PROTOTYPES + 0.75, "Prototypes", f"1 × 1 × {dim} each"))
         similarity = SIMILARITY.get(found.similarity or "", found.similarity or "")
-        heads.append((SCORES + 1.05, "Scores", f"{similarity}, pooled"))
+        heads.append((SCORES + 1.05, "Scores", similarity))
     heads.append((HEAD + 0.65, "Head", ""))
     for x, title, below in heads:
         sheet.write(x, 1.0, title, fontsize=13, fontweight="bold", ha="center")
@@ -192,7 +207,7 @@ def _draw_prototypes(sheet: Sheet, y: float, each: LevelArchitecture, found: Arc
     if len(lines) > len(shown):
         text = f"and {len(lines) - len(shown)} more classes"
         sheet.write(PROTOTYPES, top + len(shown) * step, text, fontsize=9.5, color=MUTED)
-    _arrow(sheet, (PROTOTYPES + 1.5, y), (SCORES - 0.08, y))
+    _arrow(sheet, (PROTOTYPES + 1.45, y), (SCORES - 0.08, y))
     total = sum(each.prototypes)
     height, width, _ = each.z
     maps = f"{counted(total, 'map')} of {height} × {width}"
@@ -202,7 +217,7 @@ def _draw_prototypes(sheet: Sheet, y: float, each: LevelArchitecture, found: Arc
     sheet.write(
         SCORES, y + 0.24, counted(total, "score"), fontsize=10.5, va="center", fontweight="bold"
     )
-    _arrow(sheet, (SCORES + 2.85, y), (HEAD - 0.06, y))
+    _arrow(sheet, (SCORES + 3.0, y), (HEAD - 0.06, y))
 
 
 def _draw_black_box(sheet: Sheet, y: float, found: Architecture) -> None:
@@ -211,8 +226,9 @@ def _draw_black_box(sheet: Sheet, y: float, found: Architecture) -> None:
     start = BACKBONE + _side(last.c, found.levels) / 2 + 0.04
     _arrow(sheet, (start, y), (HEAD - 0.06, y))
     height, width, channels = last.c
-    pooled = "mean of each channel" if found.scores == channels else "pooled"
-    text = f"{pooled}: {height} × {width} × {channels} → {found.scores}"
+    text = (
+        f"{channel_text(found.scores, channels)}: {height} × {width} × {channels} → {found.scores}"
+    )
     middle = (start + HEAD) / 2
     sheet.write(middle, y - 0.06, text, fontsize=11, ha="center", va="bottom")
     note = "A black box: no prototypes, so no cases behind a prediction."

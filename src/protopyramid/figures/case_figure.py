@@ -115,7 +115,8 @@ class CaseFigureData:
 
     image (S, S) or (S, S, 3) in [0, 1]; `others`: number of prototypes without a row; `shown_sums` and
     `other_sums`: what prototypes with and without a row add to each class; `mask` (S, S): annotation of
-    the image, if known; `tta`: over how many augmented copies maps and scores are averaged.
+    the image, if known; `tta`: over how many augmented copies maps and scores are averaged;
+    `evidence`: whether evidence regions are outlined on the image.
     """
 
     prediction: Prediction
@@ -126,6 +127,7 @@ class CaseFigureData:
     other_sums: Mapping[str, float]
     mask: NDArray[Any] | None = None
     tta: int = 1
+    evidence: bool = False
     runner_up: RunnerUp | None = None
 
 
@@ -149,7 +151,7 @@ def case_figure(data: CaseFigureData, colour_map: str = COLOUR_MAP) -> Figure:
         sheet.write(MARGIN, bottom + 1.66 + 0.22 * number, text, fontsize=11)
     strangers = any(row.case_label not in (None, row.class_name) for row in data.rows)
     other = "; ✕: a case of another class" if strangers else ""
-    _draw_note(sheet, bottom + FOOTER - 0.58, colour_map, data.tta, other)
+    _draw_note(sheet, bottom + FOOTER - 0.58, colour_map, data.tta, other, data.evidence)
     return sheet.figure
 
 
@@ -348,12 +350,17 @@ def _draw_table(sheet: Sheet, top: float, data: CaseFigureData) -> None:
     sheet.rule(MARGIN, first + step * (len(classes) - 1), top + 0.81)
 
 
-def _draw_note(sheet: Sheet, top: float, colour_map: str, tta: int, other: str) -> None:
+def _draw_note(
+    sheet: Sheet, top: float, colour_map: str, tta: int, other: str, evidence: bool
+) -> None:
     heat = "Red" if colour_map == JET else "Bright colours"
     mean = f"b and f: the mean over {tta_text(tta)}. " if tta > 1 else ""
+    outlines = "in a, b and e: the strongest 5% of the map."
+    if evidence:
+        outlines = "in a and b: the smallest part found that keeps 90% of the rise; in e: the strongest 5%."
     text = (
-        f"{heat}: best match; each map has its own colour scale. Outlines in a, b and e: the strongest 5% of "
-        f"the map. {mean}\nSquare in c and d: the patch that is the prototype; c enlarges all cases alike"
+        f"{heat}: best match; each map has its own colour scale. Outlines {outlines} "
+        f"{mean}\nSquare in c and d: the patch that is the prototype; c enlarges all cases alike"
         f"{other}.\nThe probability of a class depends on how far its total is ahead of the others. Numbers "
         "are rounded. For research only, not a medical device."
     )

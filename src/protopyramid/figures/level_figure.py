@@ -20,6 +20,7 @@ NOTE = (
     "the image).\nLeft: in its training image. Right: enlarged, by the same factor on every level."
 )
 FIELD_NOTE = " Dotted: nothing outside has any influence."
+OTHER_NOTE = " ✕: an image of another class."
 
 
 def level_figure(items: Sequence[GalleryItem], title: str) -> Figure:
@@ -36,6 +37,7 @@ def level_figure(items: Sequence[GalleryItem], title: str) -> Figure:
     sheet = Sheet(width, TOP + rows * ROW + 0.2)
     sheet.write(LEFT, 0.2, title, fontsize=15, fontweight="bold")
     note = NOTE + (FIELD_NOTE if any(item.field not in (None, WHOLE) for item in items) else "")
+    note += OTHER_NOTE if any(item.other_label for item in items) else ""
     sheet.write(LEFT, 0.52, note, fontsize=10.5, color=MUTED, linespacing=1.35)
     enlarged = magnification(items, TILE)
     for column, (level, shown) in enumerate(by_level.items()):
@@ -61,9 +63,9 @@ def scale_text(items: Sequence[GalleryItem]) -> str:
     """How large the patches of a level are, and the median of what they mostly depend on."""
     first = items[0]
     side = pixels(first.cell, first.image)
-    text = f"patch {side} × {side} px"
+    text = f"patch {side} px wide"
     known = [pixels(item.reach, item.image) for item in items if item.reach is not None]
     if not known:
         return text
     reach = round(statistics.median(known))
-    return f"{text}, mostly depends on {reach} × {reach} px"
+    return f"{text}, mostly depends on {reach} px"

@@ -22,19 +22,19 @@ from protopyramid.figures.scale import THIN, GalleryItem, draw_scale, magnificat
 from protopyramid.figures.text import decimal, shortened
 from protopyramid.model.activation import Region
 
-LEFT, TOP = 0.3, 1.25
+LEFT, TOP = 0.3, 1.3
 PAIR_TILE, PAIR_GAP = 1.15, 0.05
 PAIR = 2 * PAIR_TILE + PAIR_GAP + 0.25
 NEAR_TILE, NEAR_GAP, NEAR_ROW, NEAR_LABEL = 1.2, 0.07, 1.32, 1.35
 SCALE_NOTE = (
-    "Each pair: left, the training image with the patch that is the prototype; right, that patch with its "
-    "neighbours, all enlarged alike."
+    "Left: the training image with the patch that is the prototype.\n"
+    "Right: that patch with its neighbours, all enlarged alike."
 )
 REGION_NOTE = (
-    "Each pair: left, the training image with the strongest 5% of the map outlined and boxed; right, how "
-    "well each part of that image matches the prototype."
+    "Left: the training image with the strongest 5% of the map outlined and boxed.\n"
+    "Right: how well each part of that image matches the prototype."
 )
-OTHER_NOTE = " ✕: the training image is of another class."
+OTHER_NOTE = " ✕: a training image of another class."
 
 
 def gallery_figure(
@@ -87,10 +87,10 @@ def _gallery_note(items: Sequence[GalleryItem], regions: bool) -> str:
 
 def _draw_gallery_head(sheet: Sheet, title: str, levels: Sequence[int], note: str) -> None:
     sheet.write(LEFT, 0.2, title, fontsize=15, fontweight="bold")
-    sheet.write(LEFT, 0.52, note, fontsize=10, color=MUTED)
+    sheet.write(LEFT, 0.5, note, fontsize=10, color=MUTED, linespacing=1.3)
     for column, level in enumerate(levels):
         text = level_title(level)
-        sheet.write(LEFT + column * PAIR, 0.9, text, fontsize=12, fontweight="bold")
+        sheet.write(LEFT + column * PAIR, 0.97, text, fontsize=12, fontweight="bold")
 
 
 def _draw_regions(sheet: Sheet, x: float, y: float, item: GalleryItem, colour_map: str) -> None:

@@ -33,14 +33,15 @@ class LevelArchitecture:
 class Architecture:
     """A network in numbers.
 
-    image: its input; levels: finest first; neck: "pyramid", "add-on" or "none"; similarity and pooling: the
-    kinds, None for a black box; scores: their number; layers: inputs and outputs of each fully connected
-    layer, the head last; parameters: their number.
+    image: its input; levels: finest first; neck: "pyramid", "add-on" or "none"; normalised: whether the neck
+    has batch norm; similarity and pooling: the kinds, None for a black box; scores: their number; layers:
+    inputs and outputs of each fully connected layer, the head last; parameters: their number.
     """
 
     image: Size
     levels: tuple[LevelArchitecture, ...]
     neck: str
+    normalised: bool
     similarity: str | None
     pooling: str | None
     scores: int
@@ -79,6 +80,7 @@ def describe(model: PrototypeNetwork, size: int) -> Architecture:
             for level in LEVELS
         ),
         neck=_neck_kind(model),
+        normalised=any(isinstance(each, nn.BatchNorm2d) for each in model.neck.modules()),
         similarity=None if layer is None else _similarity(model),
         pooling=None if layer is None else layer.pooling.kind,
         scores=scores,

@@ -71,7 +71,8 @@ def write_levels(run: Run, out: str | Path) -> list[Path]:
     for number, name in enumerate(run.config.data.classes):
         own = [item for item in items if item.class_name == name]
         if own:
-            figure = level_figure(own, f"Prototypes of {name} at different levels")
+            where = " at different levels" if len({item.level for item in own}) > 1 else ""
+            figure = level_figure(own, f"Prototypes of {name}{where}")
             path = Path(out) / f"{LEVELS}-{slug(name, number)}.png"
             written.append(save_figure(figure, path))
     return written

@@ -66,11 +66,16 @@ class Run:
 
         return predict_regions(self, images, regions)
 
-    def explain(self, image: str | Path, region: Box | None = None) -> Explanation:
-        """The case-based explanation of one image file, or of a region of it as in `predict`."""
+    def explain(
+        self, image: str | Path, region: Box | None = None, evidence: bool = False
+    ) -> Explanation:
+        """The case-based explanation of one image file, or of a region of it as in `predict`.
+
+        With `evidence`, it has the evidence regions of the strongest prototypes, too.
+        """
         from protopyramid.explanations.explanation import explain_file
 
-        return explain_file(self, image, region=region)
+        return explain_file(self, image, region=region, evidence=evidence)
 
     @cached_property
     def cases(self) -> CaseBook:

@@ -223,7 +223,13 @@ class FeatureSource:
         fixed = (data.image_size, data.fit, dicom, data.mean, data.std, self.config.train.seed)
         padding = self.config.model.backbone.padding  # not part of the frozen weights
         precision = self.config.train.precision
-        return (names, fixed, padding, precision, self.config.augmentation.model_dump_json())
+        augmentation = self.config.augmentation.model_dump_json()
+        facts: tuple[object, ...] = (names, fixed, padding, precision, augmentation)
+        if data.annotation != "lesion":  # the cache holds masks too
+            facts += (data.annotation, data.margin_band.model_dump_json())
+        if data.crop != "none":  # another margin is another part of the film
+            facts += (data.crop, data.region.model_dump_json())
+        return facts
 
     def _cached(self, cache: FeatureCache, rows: Indices) -> FeatureBatch:
         maps, masks, annotated = cache.read(rows)

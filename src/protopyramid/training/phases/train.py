@@ -179,6 +179,7 @@ class TrainPhase:
             train.batch_size,
             train.seed,
             epoch,
+            split.sources,
         )
         rank, world = self.fabric.global_rank, self.fabric.world_size
         shares = []
