@@ -52,6 +52,7 @@ SETTINGS = {
     "data.dicom.flip": "left",
     "model.backbone.width": "0.0625",
     "model.backbone.batch_norm": "true",
+    "model.backbone.weights": "none",
     "model.neck.dim": "8",
     "model.prototypes.counts": "{2=1}",
     "model.prototypes.negative_counts": "{5=1}",

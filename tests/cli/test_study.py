@@ -132,7 +132,12 @@ seeds = [3]
 name = "vgg"
 preset = "vgg16"
 occlusion_control = true
-set = { "data.image_size" = 48, "model.backbone.width" = 0.0625, "train.schedule" = [{ step = "fit-head" }] }
+
+[variants.set]
+"data.image_size" = 48
+"model.backbone.width" = 0.0625
+"model.backbone.weights" = "none"
+"train.schedule" = [{ step = "fit-head" }]
 """
 
 
