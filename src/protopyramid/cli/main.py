@@ -30,6 +30,7 @@ from protopyramid.cli import (
     predict,
     presets,
     prototypes,
+    serve,
     study,
     train,
 )
@@ -67,6 +68,7 @@ app.command()(predict.predict)
 app.command()(compare.compare)
 app.command()(explain.explain)
 app.command()(prototypes.prototypes)
+app.command()(serve.serve)
 app.command()(export.export)
 app.command()(study.study)
 app.command()(bench.bench)
