@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import io
 import tempfile
@@ -22,8 +23,8 @@ from protopyramid.runs.run import Run
 
 from .conftest import MakeClient, pixels, png
 
-ADDED = {"run", "unlike_training", "framing"}
-ADDED_TO_PROTOTYPES = {"contours", "case"}
+ADDED = {"run", "unlike_training", "framing", "input"}
+ADDED_TO_PROTOTYPES = {"map", "case"}
 
 
 def contract(answer: dict[str, Any]) -> dict[str, Any]:
@@ -90,14 +91,21 @@ def test_an_open_image_is_explained_without_sending_it_again(
     assert contract(answer.json()) == expected
 
 
-def test_contours_enclose_the_region_of_the_box(client: TestClient, run: Run, lesion: Path) -> None:
+def test_maps_are_the_similarity_maps_and_cases_have_pictures(
+    client: TestClient, run: Run, lesion: Path
+) -> None:
     answer = ask(client, lesion, region="10,12,40,42").json()
+    explanation = pp.explain(run, lesion, region=(10, 12, 40, 42))
+    assert answer["input"] == {"size": run.config.data.image_size, "mirrored": False}
     for part in answer["prototypes"]:
-        points = np.concatenate([np.reshape(line, (-1, 2)) for line in part["contours"]])
-        x0, y0, x1, y1 = part["box_pixels"]
-        pixel = 30 / run.config.data.image_size  # contours run between pixel centres
-        assert np.abs(points.min(0) - [x0, y0]).max() <= pixel
-        assert np.abs(points.max(0) - [x1, y1]).max() <= pixel
+        of_level = explanation.evidence.maps[part["level"]][0]
+        sent = part["map"]
+        values = np.frombuffer(base64.b64decode(sent["values"]), np.uint8) / 255
+        values = sent["low"] + values.reshape(sent["rows"], sent["columns"]) * (
+            sent["high"] - sent["low"]
+        )
+        differences = [float(np.abs(values - each.numpy()).max()) for each in of_level]
+        assert min(differences) <= (sent["high"] - sent["low"]) / 500
         assert part["case"]["class"] == part["class"]
         assert client.get(part["case"]["picture"]).headers["content-type"] == "image/png"
 
@@ -119,8 +127,8 @@ def test_runs_are_listed_and_described(client: TestClient, run: Run) -> None:
     assert client.get(first["picture"]).content == (run.folder / "prototypes/000.png").read_bytes()
     lines = client.get(f"/api/runs/{run.name}/prototypes/0/contours").json()["contours"]
     expected = run.cases.look_up([0])[0].region.contour
-    assert [np.reshape(line, (-1, 2)).round(4).tolist() for line in lines] == [
-        line.round(5).round(4).tolist() for line in expected
+    assert [np.reshape(line, (-1, 2)).tolist() for line in lines] == [
+        line.round(4).tolist() for line in expected
     ]
 
 

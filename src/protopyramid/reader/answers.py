@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from protopyramid.data.geometry import Box, Mapping, Spacing
+from protopyramid.data.geometry import Box, Spacing
 from protopyramid.data.io.decoding import Decoded
 from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
 from protopyramid.explanations.explanation import Explanation, PreparedImage
 from protopyramid.explanations.origin import place_sample
 from protopyramid.inference.requests import check_box, region_sample
+from protopyramid.prototypes.cases import prototype_map
 from protopyramid.runs import layout
+from protopyramid.runs.records import PrototypeRecord
 from protopyramid.runs.run import Run
 
-DECIMALS = 2  # of a contour, in pixels of the file
-FINE = 5  # decimals of a contour in fractions of the model's input
+DECIMALS = 4  # of a contour, in fractions of the model's input
 
 
 def parse_box(text: str, what: str) -> Box:
@@ -67,44 +71,49 @@ def _check_area(box: Box, margin: float, pixels: int) -> None:
 def explanation_json(explanation: Explanation, run_name: str) -> dict[str, Any]:
     """The explanation of the contract, with what a page needs in order to draw it.
 
-    Beside the contract: `run`, `unlike_training`, `framing`, and per prototype `contours` (closed lines
-    x, y, x, y, … in pixels of the file, around where it activates) and `case`.
+    Beside the contract: `run`, `unlike_training`, `framing`, `input` (`size` of the model's input, and
+    whether it is `mirrored` relative to the file), and per prototype `map` and `case`.
     """
     content = explanation.to_json()
     records = {record.index: record for record in explanation.run.prototypes}
-    mapping = explanation.origin.mapping if explanation.origin is not None else None
     for part in content["prototypes"]:
         index = part["index"]
-        contour = explanation.region(index).contour
-        part["contours"] = [_flat(_on_file(line, mapping), DECIMALS) for line in contour]
+        part["map"] = map_json(
+            prototype_map(explanation.run.model, explanation.evidence.maps, index)[0]
+        )
         if index in records:
-            record = records[index]
-            part["case"] = {
-                "image": record.image,
-                "class": record.class_name,
-                "box": list(record.box),
-                "picture": picture_url(run_name, index),
-            }
-    framing = explanation.framing
+            part["case"] = _case_json(records[index], run_name)
+    mirrored = explanation.origin is not None and explanation.origin.mapping.mirrored
     return {
         **content,
         "run": run_name,
         "unlike_training": explanation.unlike_training,
-        "framing": framing,
+        "framing": explanation.framing,
+        "input": {"size": len(explanation.picture), "mirrored": mirrored},
     }
 
 
-def _on_file(line: NDArray[np.float64], mapping: Mapping | None) -> NDArray[np.float64]:
-    """A line (n, 2) in fractions of the model's input, in pixels of the file."""
-    if mapping is None:
-        return line
-    x0, y0, x1, y1 = mapping.seen
-    x = 1 - line[:, 0] if mapping.mirrored else line[:, 0]
-    return np.stack([x0 + x * (x1 - x0), y0 + line[:, 1] * (y1 - y0)], 1)
+def _case_json(record: PrototypeRecord, run_name: str) -> dict[str, Any]:
+    return {
+        "image": record.image,
+        "class": record.class_name,
+        "box": list(record.box),
+        "picture": picture_url(run_name, record.index),
+    }
 
 
-def _flat(line: NDArray[np.float64], decimals: int) -> list[float]:
-    flat: list[float] = np.round(line, decimals).ravel().tolist()
+def map_json(similarity: Tensor) -> dict[str, Any]:
+    """A similarity map (h, w) as bytes from 0 at `low` to 255 at `high`, row by row, in base 64."""
+    values = similarity.double().numpy()
+    low, high = float(values.min()), float(values.max())
+    levels = np.rint((values - low) * (255 / max(high - low, 1e-12))).astype(np.uint8)
+    rows, columns = values.shape
+    text = base64.b64encode(levels.tobytes()).decode()
+    return {"rows": rows, "columns": columns, "low": low, "high": high, "values": text}
+
+
+def _flat(line: NDArray[np.float64]) -> list[float]:
+    flat: list[float] = np.round(line, DECIMALS).ravel().tolist()
     return flat
 
 
@@ -136,12 +145,10 @@ def run_json(run: Run, name: str) -> dict[str, Any]:
 
 def picture_url(name: str, index: int) -> str:
     """Where the picture of a prototype's case is served."""
-    from urllib.parse import quote
-
     return f"/api/runs/{quote(name, safe='')}/prototypes/{index}.png"
 
 
 def case_contours(run: Run, indices: Sequence[int]) -> list[list[list[float]]]:
     """Where prototypes activate on their own cases: closed lines in fractions of the picture."""
     cases = run.cases.look_up(indices)
-    return [[_flat(line, FINE) for line in cases[index].region.contour] for index in indices]
+    return [[_flat(line) for line in cases[index].region.contour] for index in indices]
