@@ -102,7 +102,7 @@ async function ask() {
     if (asked !== state.asked) return;
     viewer.square = explanation.region;
     viewer.changed();
-    result.show(explanation, film, viewer.window);
+    result.show(explanation, film, viewer.window, run().negative_class);
     hint(box ? "" : words.wholeHint);
   } catch (error) {
     if (asked === state.asked) hint("");
@@ -212,7 +212,7 @@ function arrow(event) {
 
 document.addEventListener("keydown", (event) => {
   if ($("sheet").open || event.ctrlKey || event.metaKey) return;
-  if (event.target.matches("select, input:not([type=checkbox])")) return;
+  if (event.target.matches("select, textarea, input[type=text]")) return;
   if (event.key in ARROWS && viewer.film && event.target === viewer.canvas) {
     event.preventDefault();
     arrow(event);

@@ -26,9 +26,9 @@ export class Result extends EventTarget {
   }
 
   /** Show an explanation of a film as seen through a window. */
-  show(explanation, film, view) {
+  show(explanation, film, view, negative) {
     const sameModel = this.explanation?.run === explanation.run;
-    Object.assign(this, { explanation, film, off: new Set(), chosen: explanation.predicted });
+    Object.assign(this, { explanation, film, negative, off: new Set(), chosen: explanation.predicted });
     if (!sameModel) this.level = null;
     this.outlines = new Map();
     this.picture = loadImage(pictureUrl(film.id, explanation.region, view.low, view.high));
@@ -72,19 +72,17 @@ export class Result extends EventTarget {
 
   renderPrediction() {
     const order = ranked(this.scores);
-    const share = shares(this.scores);
-    $("predicted").textContent = words.predicted(order[0]);
+    $("predicted").textContent = words.predicted(order[0], order[0] === this.negative);
     $("predicted").dataset.class = order[0];
     const changed = this.off.size > 0;
-    $("sure").textContent = changed
-      ? words.changed(words.predicted(this.explanation.predicted))
-      : words.sure(percent(share[order[0]]), order[1], percent(share[order[1]]));
+    $("sure").textContent = changed ? words.changed(this.explanation.predicted) : words.sure;
     $("sure").classList.toggle("changed", changed);
   }
 
   // -- scores -----------------------------------------------------------------------------------------
   renderScores() {
     const extent = this.extent();
+    this.shares = shares(this.scores);
     const bars = ranked(this.explanation.logits).map((name) => this.bar(name, extent));
     $("scores").replaceChildren(...bars);
   }
@@ -134,7 +132,7 @@ export class Result extends EventTarget {
     const total = element("span", "total");
     total.style.left = place(this.scores[name]);
     track.append(zero, total);
-    button.append(element("span", "name", name), track, value);
+    button.append(element("span", "name", name), element("strong", "share", percent(this.shares[name])), track, value);
     button.addEventListener("click", () => {
       this.chosen = name;
       this.render();
@@ -215,7 +213,7 @@ export class Result extends EventTarget {
     this.paint(part, yours, theirs);
     const pictures = element("div", "pictures");
     pictures.append(yours.figure, element("span", "arrow", "↔"), theirs.figure);
-    const said = words.sentence(part.level, part.class, part.index, contribution >= 0, this.chosen);
+    const said = words.sentence(part.level, part.class, part.index);
     const text = element("div", "text");
     text.append(element("p", "sentence", said), this.sum(part, contribution));
     text.firstChild.title = part.case?.image ?? "";
@@ -239,7 +237,8 @@ export class Result extends EventTarget {
     total.dataset.value = String(contribution);
     const weight = part.weights[this.chosen];
     const product = `${words.scoreWord} ${fixed(part.similarity)} × ${words.weightWord} ${fixed(weight)} = `;
-    line.append(use, element("span", "product", product), total);
+    const side = words.speaks(contribution >= 0, this.chosen);
+    line.append(use, element("span", "product", product), total, element("span", "side", side));
     return line;
   }
 

@@ -1,5 +1,6 @@
 // Every word that the page shows: translate this file, and no other.
 
+const levelChips = { 2: "finest", 3: "fine", 4: "coarse", 5: "whole" };
 const levelNames = { 2: "finest detail", 3: "fine detail", 4: "coarse detail", 5: "overall shape" };
 
 export const words = {
@@ -20,7 +21,7 @@ export const words = {
   fit: "Fit",
   actual: "1:1",
   invert: "Invert",
-  resetWindow: "Reset window",
+  resetWindow: "Reset",
   clear: "Clear mark",
   result: "What the model says, and why",
   welcome: "Open a mammogram",
@@ -37,33 +38,33 @@ export const words = {
   wholeHint: "The model looks at the whole image. Drag a box to have it look at one lesion.",
   scores: "Scores",
   scoresHelp:
-    "Each bar adds up the comparisons below: what speaks for a class to the right, what speaks against it to the left. The line is the total.",
-  reset: "Reset",
+    "A bar adds up the comparisons below; click a class to see why.",
+  reset: "Use all again",
+  levelsHelp: "Click a size to see it alone; untick it to leave it out of the scores.",
   levels: "Size of the parts compared",
-  allLevels: "All sizes",
+  allLevels: "all sizes",
   useLevel: (level) => `use level ${level}`,
-  levelName: (level) => levelNames[level] ?? `level ${level}`,
+  levelName: (level) => levelChips[level] ?? `level ${level}`,
   yours: "your image",
   theirs: "training case",
   scoreWord: "score",
   weightWord: "weight",
   unlike: "Unlike anything the model has learned. Do not rely on what it says below.",
   framing: (text) => `${text} Mark the lesion with a box.`,
-  predicted: (name) => `${capital(name)}`,
-  sure: (share, second, secondShare) =>
-    `${share} by this model; next: ${second}, ${secondShare}. A model's percentage is not a patient's risk.`,
-  changed: (original) => `With your changes. Before them: ${original}.`,
+  predicted: (name, isNegative) => (isNegative ? `${capital(name)}: no mass` : capital(name)),
+  sure: "The model's suggestion. Its percentages are not a patient's risk.",
+  changed: (original) => `With comparisons switched off. With all of them: ${original}.`,
   why: (name) => `Why ${name}?`,
   noPrototypes: "This model has no cases to compare with, so it cannot say why.",
-  sentence: (level, caseClass, number, forIt, name) =>
-    `${capital(levelNames[level] ?? "part")} resembles ${caseClass} training case ${number}: ` +
-    `${forIt ? "speaks for" : "speaks against"} ${name}.`,
+  sentence: (level, caseClass, number) =>
+    `This ${levelNames[level] ?? "part"} looks like that of training case ${number} (${caseClass}).`,
+  speaks: (isFor, name) => `${isFor ? "for" : "against"} ${name}`,
   more: (count) => `Show all ${count} comparisons`,
   fewer: "Show the strongest only",
   toggle: (number) => `use the comparison with case ${number}`,
   scoreOf: (name) => `Show why ${name}`,
   status: (zoom, low, high, millimetres) =>
-    `${zoom} %   window ${low} – ${high}${millimetres ? `   box ${millimetres} mm` : ""}`,
+    `zoom ${zoom} %   window ${low} – ${high}${millimetres ? `   box ${millimetres} mm` : ""}`,
   tooLarge: (megabytes) => `The file is too large; at most ${megabytes} MB are accepted.`,
   unreachable: "The server cannot be reached; is it still running?",
   tokenNeeded: "The session has ended; load the page again.",
