@@ -23,6 +23,7 @@ SLOW = (
     "cli/test_evaluate.py",
     "cli/test_export.py",
     "cli/test_prototypes.py",
+    "cli/test_regions.py",
     "cli/test_study.py",
     "data/importers/test_writer.py",
     "data/negatives",
@@ -38,12 +39,16 @@ SLOW = (
     "studies/test_pool.py",
     "test_api.py",
     "test_package.py",
+    "training/phases",
+    "training/test_caching.py",
     "training/test_centring.py",
     "training/test_distributed.py",
     "training/test_feature_cache.py",
+    "training/test_films.py",
     "training/test_finish.py",
     "training/test_kill.py",
     "training/test_resume.py",
+    "training/test_start.py",
     "training/test_trainer.py",
 )
 
@@ -87,8 +92,11 @@ def random_run(path: Path, table_path: Path, preset: str, **overrides: Any) -> A
     from protopyramid.runs.run import load_run
     from protopyramid.training.finish import picture_bytes
 
+    from .library import library_defaults
+
     torch.manual_seed(overrides.pop("seed", 0))
-    config = load_config(preset, {**load_overlay("small"), "data.image_size": 64, **overrides})
+    small = {**library_defaults(preset), **load_overlay("small"), "data.image_size": 64}
+    config = load_config(preset, {**small, **overrides})
     model = build_model(config)
     table = with_validation(read_manifest(table_path), 0.3, seed=0)
     folder = RunFolder(path)

@@ -22,6 +22,7 @@ PRELOADED = (
     "protopyramid.training.engine",
     "protopyramid.studies.crossval",
     "protopyramid.inference.prediction",
+    "matplotlib.pyplot",
     "torch.utils.tensorboard.writer",
 )
 

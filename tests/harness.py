@@ -21,10 +21,13 @@ from protopyramid.config import dump_config, load_config
 from protopyramid.config.schema import Config
 from protopyramid.data.phantoms import write_phantoms
 
+from .library import library_defaults
+
 TINY: dict[str, Any] = {
     "data.image_size": 32,
     "model.backbone.width": 0.0625,
     "model.backbone.batch_norm": True,
+    "model.backbone.weights": "none",
     "model.neck.dim": 8,
     "train.batch_size": 8,
     "train.eval_batch_size": 8,
@@ -70,7 +73,7 @@ def tiny(preset: str = "fpn-iaia-bl", **overrides: Any) -> Config:
     """A configuration that trains in a second; double underscores stand for dots."""
     named = {name.replace("__", "."): value for name, value in overrides.items()}
     base = PYRAMID if preset == "fpn-iaia-bl" else TINY
-    return load_config(preset, {**base, **named})
+    return load_config(preset, {**library_defaults(preset), **base, **named})
 
 
 @dataclass

@@ -78,7 +78,7 @@ def test_the_installed_wheel_works_without_the_source_tree(wheel: Path, tmp_path
     place = {"PYTHONPATH": str(target)}
     file, system = call(sys.executable, "-P", "-c", script, cwd=elsewhere, **place).splitlines()
     assert Path(file).is_relative_to(target)
-    assert system == "fpn-iaia-bl"
+    assert system == "protopyramid"
     listed = call(sys.executable, "-P", "-m", "protopyramid", "presets", cwd=elsewhere, **place)
     assert [line.split()[0] for line in listed.splitlines()] == preset_names()
 

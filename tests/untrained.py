@@ -18,6 +18,8 @@ from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run, load_run
 from protopyramid.training.finish import finish_run, write_data_facts
 
+from .library import library_defaults
+
 COUNTS = {
     "model.prototypes.counts": {"2": 1, "4": 1, "5": 2},
     "model.prototypes.negative_counts": {"5": 1},
@@ -41,7 +43,8 @@ def lesion(manifest: Manifest) -> Path:
 
 def write_run(path: Path, manifest: Manifest, preset: str, settings: dict[str, object]) -> Run:
     """A run folder as training leaves it: each prototype is a patch of a training image."""
-    config = load_config(preset, {**load_overlay("small"), "data.image_size": 64, **settings})
+    small = {**library_defaults(preset), **load_overlay("small"), "data.image_size": 64}
+    config = load_config(preset, {**small, **settings})
     torch.manual_seed(0)
     model = build_model(config).eval()
     folder = RunFolder(path)

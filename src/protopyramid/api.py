@@ -22,6 +22,7 @@ from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
     from protopyramid.evaluation.comparison_results import Comparison
+    from protopyramid.evaluation.faithfulness import Faithfulness
     from protopyramid.evaluation.ood_check import FlagRates
     from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
@@ -91,11 +92,14 @@ def train(
 def finish(run: Run | Place) -> Run:
     """Write what a trained run still lacks: its out-of-distribution limits, then its model card.
 
+    Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
+
     What is there already is left as it is, so a call that was stopped can be repeated.
     """
     import torch
 
     from protopyramid.inference.ood import limits_are_current, write_threshold
+    from protopyramid.prototypes.health import source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
@@ -105,6 +109,8 @@ def finish(run: Run | Place) -> Run:
         with progress_bar("computing out-of-distribution limits", announce=True) as update:
             write_threshold(run, update)
     if not (run.folder / layout.CARD).is_file():
+        for text in source_warnings(run, source_pointing(run)):
+            warnings.warn(text, stacklevel=2)
         write_model_card(run)
     return run
 
@@ -160,12 +166,48 @@ def evaluate(
 
 
 def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRates, Path]:
-    """Measure how many images of a split and of made-up kinds are flagged as out of distribution."""
+    """Measure how many images of a split, and of synthetic ones, are flagged as out of distribution."""
     from protopyramid.evaluation.ood_check import flag_rates
 
     found = flag_rates(run, chosen, seed)
     name = f"{layout.EVALUATION}/{chosen.name}-flags.json"
     return found, run.folder.write_json(name, found.to_json())
+
+
+def faithfulness(
+    run: Run | Place,
+    data: Place | EvaluatedSplit | None = None,
+    split: str = "test",
+    *,
+    images: int = 40,
+    seed: int = 0,
+    out: Place | None = None,
+    progress: Update | None = None,
+) -> tuple[Faithfulness, Path]:
+    """Test whether the regions that explanations show are what the model used.
+
+    Returns the result and the JSON file that it was written to.
+
+    Args:
+        run: A run, or its folder.
+        data: The manifest, by default the one of training; or a split from `evaluation.split`.
+        split: `train`, `validation` or `test`.
+        images: Number of images drawn from the split; 0 means all.
+        seed: Seed of images, random regions and resamples.
+        out: The file to write, by default evaluation/SPLIT-faithfulness.json in the run folder.
+        progress: Called with (images done, images in all).
+    """
+    from protopyramid.evaluation.faithfulness import measure_faithfulness
+    from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
+    from protopyramid.utils.files import write_json
+
+    run = _loaded(run)
+    chosen = data if isinstance(data, EvaluatedSplit) else evaluated_split(run, data, split)
+    found = measure_faithfulness(run, chosen, images, seed, progress=progress)
+    if out is not None:
+        write_json(Path(out), found.to_json())
+        return found, Path(out)
+    return found, run.folder.write_json(layout.faithfulness(chosen.name), found.to_json())
 
 
 def predict(
@@ -236,11 +278,16 @@ def compile_run(run: Run) -> None:
 
     reason = compile_network(run.model, run.config.data.image_size)
     if reason is not None:
-        warnings.warn(f"not compiled: {reason}; the network runs as it is", stacklevel=2)
+        warnings.warn(f"not compiled: {reason}; the network runs uncompiled", stacklevel=2)
 
 
 def explain(
-    run: Run | Place, image: Place, name: str | None = None, *, region: Box | None = None
+    run: Run | Place,
+    image: Place,
+    name: str | None = None,
+    *,
+    region: Box | None = None,
+    evidence: bool = False,
 ) -> Explanation:
     """Explain one image: every class score as a sum over prototypes, with the cases behind them.
 
@@ -250,6 +297,8 @@ def explain(
         name: What the explanation calls the image; by default the file's name.
         region: What the model is to see, x0, y0, x1, y1 in pixels of the file; a region that is not square
             is made so around its centre. By default all of the image.
+        evidence: Also find the evidence regions of the strongest prototypes: the smallest parts of the image
+            that keep 90 % of the rise of their similarity.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -260,7 +309,7 @@ def explain(
     """
     from protopyramid.explanations.explanation import explain_file
 
-    return explain_file(_loaded(run), image, name, region)
+    return explain_file(_loaded(run), image, name, region, evidence)
 
 
 @dataclass(frozen=True)
@@ -286,6 +335,7 @@ def explain_all(
     limit: int = 0,
     top: int = 5,
     colour_map: str = COLOUR_MAP,
+    evidence: bool = False,
 ) -> Iterator[SavedExplanation]:
     """Explain images one after the other and write each explanation to `out` as PNG, PDF and JSON.
 
@@ -301,6 +351,7 @@ def explain_all(
         limit: The largest number of images; 0 means all.
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
+        evidence: Also find the evidence regions of the prototypes in the figure, and outline them there.
     """
     from protopyramid.explanations.explanation import explain_sample
     from protopyramid.figures.drawing import check_colour_map
@@ -318,6 +369,8 @@ def explain_all(
     stems = distinct_stems(names)
     for number, (sample, name, stem) in enumerate(zip(samples, names, stems, strict=True), 1):
         explanation = explain_sample(run, replace(sample, name=name), request.data)
+        if evidence:
+            explanation = explanation.with_evidence(top)
         paths_written = [folder / f"{stem}{kind}" for kind in FIGURE_KINDS]
         explanation.save_all(paths_written, top, colour_map)
         yield SavedExplanation(explanation, paths_written, number, len(samples))
@@ -383,22 +436,30 @@ def write_comparison(
     *,
     data: Place | None = None,
     figures: bool = True,
+    levels: Sequence[int] = (),
     colour_map: str = COLOUR_MAP,
 ) -> list[Path]:
-    """Write a comparison's tables and, as far as its images still exist, its figures; gives the files."""
-    written = comparison.write(out)
-    if not figures:
-        return written
+    """Write a comparison's tables and, if its images still exist, its figures; returns the files.
+
+    levels: for runs with prototypes on several levels, show the leading prototype of each of these; by
+    default comparison.png shows the leading one of any level, teaser.png that of the finest.
+    """
     from protopyramid.evaluation.comparison import same_images
     from protopyramid.reports import comparison as reports
 
+    reports.check_levels(runs, levels)
+    written = comparison.write(out)
+    if not figures:
+        return written
     chosen = same_images(runs[0], comparison.digest, data, comparison.split)
     if chosen is None:
         return written
     path, teaser = Path(out, "comparison.png"), Path(out, "teaser.png")
-    written.append(reports.write_comparison(runs, chosen.samples, path, colour_map=colour_map))
-    if any(run.model.prototypes is not None for run in runs):
-        written.append(reports.write_teaser(runs, chosen.samples, teaser, colour_map))
+    written.append(
+        reports.write_comparison(runs, chosen.samples, path, colour_map=colour_map, levels=levels)
+    )
+    if any(run is not None for run in reports.teaser_runs(runs)):
+        written.append(reports.write_teaser(runs, chosen.samples, teaser, colour_map, levels))
     return written
 
 
@@ -421,6 +482,30 @@ def export(run: Run | Place, format: Format = "onnx", out: Place | None = None) 
     return export_run(_loaded(run), format, None if out is None else Path(out))
 
 
+def draw_architecture(source: Config | Place, out: Place) -> Path:
+    """Draw the architecture of a configuration with its sizes and counts; gives the file.
+
+    Args:
+        source: A configuration, the name of a preset, a TOML file, or a run folder.
+        out: The file to write: .png, .pdf or .svg.
+
+    Example:
+        >>> from protopyramid import api                                       # doctest: +SKIP
+        >>> api.draw_architecture("fpn-iaia-bl", "architecture.png")           # doctest: +SKIP
+    """
+    from protopyramid.config import load_config
+    from protopyramid.reports.architecture import write_architecture
+    from protopyramid.runs.folder import RunFolder
+
+    if isinstance(source, Config):
+        return write_architecture(source, out)
+    if not Path(source).is_dir():
+        return write_architecture(load_config(source), out)
+    folder = RunFolder(source)
+    folder.check_format()
+    return write_architecture(load_config(folder / layout.CONFIG, warn=False), out)
+
+
 # -- prototypes ----------------------------------------------------------------------------------
 def show_prototypes(
     run: Run | Place,
@@ -428,29 +513,35 @@ def show_prototypes(
     out: Place | None = None,
     *,
     nearest: int = 6,
+    regions: bool = False,
     colour_map: str = COLOUR_MAP,
     bars: Bars = no_bar,
 ) -> list[Path]:
     """Draw the prototypes by class and level and, where the data is at hand, their nearest images.
+
+    Writes prototypes_gallery.png, levels-CLASS.png for each class (its prototypes at one scale, with what
+    they depend on), prototypes_nearest.json and prototypes_nearest_CLASS.png.
 
     Args:
         run: A run, or its folder.
         data: The manifest, by default the one of training.
         out: The folder to write to, by default the run folder.
         nearest: Number of nearest images per prototype and split.
+        regions: Show in the gallery where each prototype activates (the strongest 5 % of its map) instead
+            of the patch that it is.
         colour_map: Matplotlib colormap of the heat maps.
         bars: Shows the progress of each split.
     """
-    from protopyramid.reports.gallery import write_gallery, write_nearest
+    from protopyramid.reports.gallery import write_gallery, write_levels, write_nearest
     from protopyramid.runs.provenance import training_manifest
 
     run = _loaded(run)
     folder = run.folder.path if out is None else Path(out)
-    written = [write_gallery(run, folder, colour_map)]
+    written = [write_gallery(run, folder, colour_map, regions), *write_levels(run, folder)]
     if data is None and training_manifest(run) is None:
         warnings.warn(
             f"{run.folder.path}: its training manifest no longer exists, so nearest images are left out; "
-            "name one with --data MANIFEST",
+            "give one with --data MANIFEST",
             stacklevel=2,
         )
         return written
@@ -492,8 +583,8 @@ def prune(
     train = _split_or_nothing(run, data, "train")
     if not train:
         raise UserError(
-            f"{data or run.folder.path}: no training rows, which the head is fitted to; "
-            "name a manifest that has them with --data"
+            f"{data or run.folder.path}: no training rows to fit the head to; give a manifest "
+            "that has some with --data"
         )
     removed = list(remove) or misplaced(run, _nearest(run, train, nearest, "train", bars), least)
     if not removed:

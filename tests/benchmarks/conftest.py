@@ -1,31 +1,20 @@
-"""Settings that make every benchmark a matter of a second: structure is tested, never time."""
+"""Benchmarks at tiny settings."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from protopyramid.benchmarks.growth import Growth
 from protopyramid.benchmarks.settings import Settings
-from protopyramid.config import load_overlay
+
+from .tiny import TINY
 
 
 @pytest.fixture
 def tiny() -> Settings:
-    return Settings(
-        batch=2,
-        step_batch=4,
-        cached_batch=4,
-        fine_batch=3,
-        projected=12,
-        head_images=40,
-        repetitions=2,
-        slow_repetitions=1,
-        close_repetitions=1,
-        quick_repetitions=1,
-        children=1,
-        latency=False,
-        overrides={**load_overlay("small"), "data.image_size": 32},
-    )
+    return replace(TINY, repetitions=2)
 
 
 @pytest.fixture

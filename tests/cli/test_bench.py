@@ -14,24 +14,10 @@ from protopyramid.cli.main import main
 def small(monkeypatch) -> None:
     """The real command with a small model and one turn."""
     from protopyramid.benchmarks import growth, settings
-    from protopyramid.config import load_overlay
 
-    tiny = settings.Settings(
-        batch=2,
-        step_batch=4,
-        cached_batch=4,
-        fine_batch=2,
-        projected=12,
-        head_images=40,
-        repetitions=1,
-        slow_repetitions=1,
-        close_repetitions=1,
-        quick_repetitions=1,
-        children=1,
-        latency=False,
-        loader=False,
-        overrides={**load_overlay("small"), "data.image_size": 32},
-    )
+    from ..benchmarks.tiny import TINY
+
+    tiny = replace(TINY, fine_batch=2, loader=False)
     points = growth.Growth((10, 12), (4, 5), (32, 48), (16, 32, 64), 32, 2, 1, tiny)
     monkeypatch.setattr(settings, "QUICK", tiny)
     monkeypatch.setattr(settings, "FULL", replace(tiny, fine_batch=3))

@@ -18,7 +18,7 @@ def asked(monkeypatch) -> list[int]:
     return sizes
 
 
-def test_predict_says_why_it_does_not_compile_and_goes_on(
+def test_predict_says_why_it_does_not_compile_and_continues(
     asked, new_run, phantom_manifest, tmp_path, capsys
 ):
     run = new_run()
@@ -29,7 +29,7 @@ def test_predict_says_why_it_does_not_compile_and_goes_on(
     arguments = ["predict", str(run.folder.path), image, "--compile", "--out", str(compiled)]
     assert main(arguments) == 0
     assert asked == [run.config.data.image_size]
-    assert "no C++ compiler is found; the network runs as it is" in capsys.readouterr().err
+    assert "no C++ compiler is found; the network runs uncompiled" in capsys.readouterr().err
     assert compiled.read_text() == plain.read_text()
 
 

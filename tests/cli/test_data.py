@@ -208,3 +208,18 @@ def test_wrong_input_of_negatives_is_one_line(films: Path, tmp_path: Path, capsy
     ):
         assert main(command) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_check_draws_bands_and_refuses_widths_that_are_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "phantom", str(tmp_path / "p"), "--patients", "2", "--size", "32"]) == 0
+    manifest = str(tmp_path / "p/manifest.csv")
+    plain, banded = tmp_path / "plain.png", tmp_path / "banded.png"
+    assert main(["data", "check", manifest, "--out", str(plain)]) == 0
+    assert main(["data", "check", manifest, "--out", str(banded), "--band", "0.05,0.1"]) == 0
+    assert plain.read_bytes() != banded.read_bytes()
+    for text in ("0.1", "a,b", "0,0", "0.1,2", "nan,1", "-1,1"):
+        capsys.readouterr()
+        assert main(["data", "check", manifest, "--out", str(banded), f"--band={text}"]) != 0
+        assert f"--band {text}: give two fractions" in capsys.readouterr().err

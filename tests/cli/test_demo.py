@@ -76,6 +76,6 @@ def test_a_folder_with_phantoms_of_another_seed_is_refused(
 
 def test_the_demo_trains_the_presets_in_small() -> None:
     first, second = load_config("demo-iaia-bl"), load_config("demo")
-    assert (first.system, second.system) == ("iaia-bl", "fpn-iaia-bl")
+    assert (first.system, second.system) == ("iaia-bl", "protopyramid")
     assert first.model.backbone == second.model.backbone and not second.model.backbone.weights
     assert second.model.prototypes.counts == {2: 3, 3: 3, 4: 3, 5: 3}

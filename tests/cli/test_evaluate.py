@@ -22,11 +22,10 @@ def test_figures_are_shown_and_written(new_run, capsys) -> None:
     assert result["bootstrap"]["resamples"] == 50
 
 
-def test_training_images_are_refused_unless_forced(new_run, capsys) -> None:
+def test_training_images_are_refused_unless_forced(new_run, refused, capsys) -> None:
     run = new_run()
     folder = str(run.folder.path)
-    assert main(["evaluate", folder, "--split", "train"]) == 2
-    (line,) = [text for text in capsys.readouterr().err.splitlines() if "error" in text]
+    (line,) = [text for text in refused("evaluate", folder, "--split", "train") if "error" in text]
     assert "were used in training" in line and "--force" in line
     assert not (run.folder / "evaluation").exists()
     assert main(["evaluate", folder, "--split", "train", "--force", "--bootstrap", "9"]) == 0
@@ -37,15 +36,15 @@ def test_training_images_are_refused_unless_forced(new_run, capsys) -> None:
     "arguments",
     [["--split", "tset"], ["--data", "nowhere.csv"], ["--bootstrap", "0"], ["--seed", "-1"]],
 )
-def test_wrong_input_is_one_line_and_exit_2(arguments: list[str], new_run, capsys) -> None:
-    assert main(["evaluate", str(new_run().folder.path), *arguments]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("protopyramid: error:") and "Traceback" not in error
+def test_wrong_input_is_one_line_and_exit_2(arguments: list[str], new_run, refused) -> None:
+    first, *others = refused("evaluate", new_run().folder.path, *arguments)
+    assert first.startswith("protopyramid: error:")
+    assert all(line.startswith("try '") for line in others)
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys) -> None:
-    assert main(["evaluate", str(tmp_path)]) == 2
-    assert "not a run folder" in capsys.readouterr().err
+def test_a_folder_that_is_not_a_run_is_refused(tmp_path, refused) -> None:
+    (line,) = refused("evaluate", tmp_path)
+    assert "not a run folder" in line
 
 
 def test_a_model_without_prototypes_is_shown(new_run, capsys) -> None:

@@ -18,6 +18,8 @@ from protopyramid.model.build import build_model
 from protopyramid.runs.folder import RunFolder
 from protopyramid.training.finish import finish_run
 
+from .conftest import Refused
+
 
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -84,16 +86,19 @@ def test_names_are_made_distinct() -> None:
     [
         (["nothing.png"], "nothing.png: no such image"),
         (["nothing.png", "--colour-map", "plaid"], 'unknown colour map "plaid"'),
-        (["nothing.png", "--split", "test"], "--split: is for a manifest"),
+        (["nothing.png", "--split", "test"], "--split: only applies to a manifest"),
     ],
 )
 def test_mistakes_are_one_line(
-    run: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
+    run: Path, tmp_path: Path, refused: Refused, arguments: list[str], message: str
 ) -> None:
-    assert main(["explain", str(run), *arguments, "--out", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    (line,) = refused("explain", run, *arguments, "--out", tmp_path)
+    assert message in line
+
+
+def test_evidence_of_a_black_box_is_refused_in_one_line(
+    run: Path, manifest: Path, tmp_path: Path, refused: Refused
+) -> None:
+    image = read_manifest(manifest).samples[0].image
+    (line,) = refused("explain", run, image, "--evidence", "--out", tmp_path)
+    assert "black box" in line

@@ -13,7 +13,16 @@ import torch
 from protopyramid.cli.main import main
 from protopyramid.data.images import normalise
 
-PRESETS = ["fpn-iaia-bl", "iaia-bl", "vgg16"]
+PRESETS = ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16", "vgg16-hidden"]
+LAST_POOL = {"model.backbone.last_pool": True}
+HIDDEN = {"model.pooling.kind": "flatten", "model.head.hidden": [16, 8], "model.head.dropout": 0.5}
+
+
+def run_of(new_run, preset):
+    """A run of a system; ProtoPNet keeps VGG-16's last pool, and one black box its classifier."""
+    if preset == "vgg16-hidden":
+        return new_run(preset="vgg16", **LAST_POOL, **HIDDEN)
+    return new_run(preset=preset, **(LAST_POOL if preset == "protopnet" else {}))
 
 
 def expected(run, images):
@@ -31,13 +40,14 @@ def some_images(run, count):
 def test_onnxruntime_gives_the_evidence_of_torch_for_any_number_of_images(preset, new_run, capsys):
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")
-    run = new_run(preset=preset)
+    run = run_of(new_run, preset)
     assert main(["export", str(run.folder.path), "--format", "onnx"]) == 0
     difference, path, description = capsys.readouterr().out.splitlines()
     assert float(difference.rpartition(" ")[2]) <= 1e-4
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    levels = [] if preset == "vgg16" else sorted(set(run.model.prototypes.levels.tolist()))
+    layer = run.model.prototypes
+    levels = [] if layer is None else sorted(set(layer.levels.tolist()))
     assert names == ["logits", "scores", *(f"map_{level}" for level in levels)]
     assert names == json.loads(Path(description).read_text())["outputs"]
     for count in (1, 4):
@@ -60,7 +70,7 @@ def test_an_export_uses_the_tta_of_the_run(new_run, tmp_path):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_torch_loads_the_export_without_our_classes(preset, new_run, tmp_path, capsys):
-    run = new_run(preset=preset)
+    run = run_of(new_run, preset)
     out = tmp_path / "a" / "model.pt2"
     assert (
         main(["export", str(run.folder.path), "--format", "torch-export", "--out", str(out)]) == 0
@@ -84,6 +94,14 @@ def test_the_description_says_what_the_numbers_mean(new_run, tmp_path):
     assert content["input"]["shape"] == ["batch", 3, *2 * [run.config.data.image_size]]
     assert len(content["prototypes"]) == len(run.model.prototypes.vectors)
     np.testing.assert_allclose(content["head"], run.model.head.weight.detach().numpy(), rtol=1e-6)
+
+
+def test_the_description_has_no_weights_where_hidden_layers_lie_between(new_run, tmp_path):
+    run, out = run_of(new_run, "vgg16-hidden"), tmp_path / "model.pt2"
+    assert (
+        main(["export", str(run.folder.path), "--format", "torch-export", "--out", str(out)]) == 0
+    )
+    assert json.loads(out.with_suffix(".json").read_text())["head"] is None
 
 
 def test_without_onnx_the_user_is_told_what_to_install(new_run, monkeypatch, capsys):

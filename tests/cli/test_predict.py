@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 from protopyramid.cli.main import main
 
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+from .conftest import rows_of
 
 
 def test_images_a_folder_and_a_manifest_agree(new_run, phantom_manifest, tmp_path, capsys) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from protopyramid.cli.main import main
-from protopyramid.config import load_config, preset_names
+from protopyramid.config import differences, load_config, preset_names
 
 
 def test_the_list_has_one_line_per_preset_with_its_size(capsys) -> None:
@@ -14,8 +14,26 @@ def test_the_list_has_one_line_per_preset_with_its_size(capsys) -> None:
     assert [line.split()[0] for line in lines] == preset_names()
     assert "40 prototypes on levels 2-5" in lines[0]
     assert "20 prototypes on level 5" in lines[1]
-    assert "no prototypes" in lines[3]
-    assert not any("[" in line for line in lines[:4])
+    assert "no prototypes" in lines[4]
+    assert not any("[" in line for line in lines[:5])
+
+
+def test_the_list_says_how_far_each_preset_is_from_the_paper(capsys) -> None:
+    assert main(["presets"]) == 0
+    shown = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert shown["fpn-iaia-bl"].endswith("; paper to the letter)")
+    for name in ("protopyramid", "demo", "cbis-margins"):
+        count = len(differences(load_config(name)))
+        assert shown[name].endswith(f"; {count} differences from FPN-IAIA-BL)")
+
+
+def test_differences_are_shown_one_per_line(capsys) -> None:
+    assert main(["presets", "show", "cbis-margins", "--differences"]) == 0
+    shown = capsys.readouterr().out
+    for each in differences(load_config("cbis-margins")):
+        assert f"| `{each.key}` | {each.paper} | {each.run} |" in shown
+    assert main(["presets", "show", "fpn-iaia-bl", "--differences"]) == 0
+    assert capsys.readouterr().out == "fpn-iaia-bl: paper to the letter\n"
 
 
 def test_the_list_marks_what_is_not_a_system(capsys) -> None:

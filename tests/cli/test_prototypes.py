@@ -18,6 +18,8 @@ from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
 from protopyramid.training.finish import finish_run, write_data_facts
 
+from .conftest import Refused
+
 COUNTS = {"model.prototypes.counts": {"4": 1, "5": 1}, "model.prototypes.negative_counts": {"5": 1}}
 
 
@@ -57,6 +59,18 @@ def test_gallery_and_nearest_images_are_written(run: Path, tmp_path: Path) -> No
     names = {path.name for path in tmp_path.iterdir()}
     assert {"prototypes_gallery.png", "prototypes_nearest.json"} <= names
     assert "prototypes_nearest_spiculated.png" in names
+    assert {name for name in names if name.startswith("levels-")} == {
+        f"levels-{name}.png" for name in ("circumscribed", "indistinct", "spiculated", "negative")
+    }
+
+
+def test_the_gallery_shows_regions_where_they_are_asked_for(run: Path, tmp_path: Path) -> None:
+    shown = {}
+    for name, options in (("patches", []), ("regions", ["--regions"])):
+        out = tmp_path / name
+        assert main(["prototypes", str(run), "--out", str(out), "--nearest", "1", *options]) == 0
+        shown[name] = (out / "prototypes_gallery.png").read_bytes()
+    assert shown["patches"] != shown["regions"]
 
 
 def test_gallery_alone_where_the_manifest_is_gone(
@@ -64,7 +78,9 @@ def test_gallery_alone_where_the_manifest_is_gone(
 ) -> None:
     shutil.copytree(run, tmp_path / "far/away/run")
     assert main(["prototypes", str(tmp_path / "far/away/run"), "--out", str(tmp_path / "out")]) == 0
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["prototypes_gallery.png"]
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "prototypes_gallery.png" in names and "levels-spiculated.png" in names
+    assert not any("nearest" in name for name in names)
     assert "--data MANIFEST" in capsys.readouterr().err
 
 
@@ -100,13 +116,8 @@ def test_prune_finds_prototypes_near_other_classes(run: Path, tmp_path: Path) ->
     ],
 )
 def test_mistakes_are_one_line(
-    run: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
+    run: Path, tmp_path: Path, refused: Refused, arguments: list[str], message: str
 ) -> None:
-    assert main(["prototypes", str(run), *arguments, "--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    (line,) = refused("prototypes", run, *arguments, "--out", tmp_path / "out")
+    assert message in line
     assert not (tmp_path / "out").exists()

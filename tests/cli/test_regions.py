@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from protopyramid.cli.main import main
 from protopyramid.runs.run import Run
+
+from ..pictures import save_noise
+from .conftest import Refused, rows_of
 
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("films") / "film.png"
-    values = np.random.default_rng(0).integers(0, 256, (400, 200)).astype(np.uint8)
-    Image.fromarray(values).save(path)
+    save_noise(path, (400, 200))
     return path
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_each_region_is_explained(run: Run, film: Path, tmp_path: Path) -> None:
@@ -88,17 +82,16 @@ def test_a_whole_film_is_answered_with_how_to_mark_the_lesion(
         (["--region", "1,2,3"], "--region: '1,2,3' is not a box; give four numbers"),
         (["--region", "1,2,x,4"], "'1,2,x,4' is not a box"),
         (["--region", "9,2,3,4"], "--region: 9,2,3,4 is empty"),
-        (["--region-mm", "1,2,3,4"], "film.png: does not say how far its pixels are apart"),
+        (["--region-mm", "1,2,3,4"], "film.png: has no pixel spacing"),
         (["--lesion", "900,900,950,950"], "outside its image"),
     ],
 )
 def test_wrong_regions_are_one_line(
-    run: Run, film: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], option, message
+    run: Run, film: Path, tmp_path: Path, refused: Refused, option, message
 ) -> None:
     for command, out in (("explain", tmp_path), ("predict", tmp_path / "out.csv")):
-        arguments = [command, str(run.folder.path), str(film), *option, "--out", str(out)]
-        assert main(arguments) == 2
-        errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+        told = refused(command, run.folder.path, film, *option, "--out", out)
+        errors = [line for line in told if "error" in line]
         assert len(errors) == 1 and message in errors[0]
 
 

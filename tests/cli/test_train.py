@@ -6,35 +6,25 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from protopyramid.cli.main import main
 from protopyramid.cli.train import resume_command
 from protopyramid.config import load_config
-from protopyramid.data.phantoms import write_phantoms
 from protopyramid.runs.run import load_run
+
+from .conftest import Refused
 
 TINY = {
     "data.image_size": "32",
     "model.backbone.width": "0.0625",
     "model.backbone.batch_norm": "true",
+    "model.backbone.weights": "none",
     "model.neck.dim": "8",
     "train.batch_size": "16",
     "train.threads": "1",
     "train.schedule": "[{step='project'}, {step='fit-head'}]",
 }
 SETTINGS = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="module")
-def phantoms(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("phantoms")
-    return write_phantoms(folder, patients=6, size=64, splits=(0.67, 0.33, 0.0))
 
 
 @pytest.fixture(scope="module")
@@ -81,29 +71,21 @@ def test_results_go_to_stdout_and_progress_to_stderr(
     ],
 )
 def test_mistakes_end_with_exit_code_2_and_one_line(
-    phantoms: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
+    phantoms: Path, tmp_path: Path, refused: Refused, arguments: list[str], message: str
 ) -> None:
     places = {"OUT": str(tmp_path / "run"), "DATA": str(phantoms)}
     words = [places.get(word, word) for word in arguments]
-    assert main(["train", *words, *SETTINGS]) == 2
-    errors = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+    errors = [line for line in refused("train", *words, *SETTINGS) if "error" in line]
     assert len(errors) == 1
     assert message in errors[0]
 
 
-def test_crossval_refuses_seeds_that_are_no_numbers(
-    phantoms: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_crossval_refuses_seeds_that_are_not_numbers(
+    phantoms: Path, tmp_path: Path, refused: Refused
 ) -> None:
-    options = ["--data", str(phantoms), "--out", str(tmp_path), "--seeds", "0,one"]
-    assert main(["crossval", "fpn-iaia-bl", *options]) == 2
-    assert (
-        "--seeds: expected numbers separated by commas, as in 0,1,2; got '0,one'"
-        in capsys.readouterr().err
-    )
+    options = ["--data", phantoms, "--out", tmp_path, "--seeds", "0,one"]
+    (line,) = refused("crossval", "fpn-iaia-bl", *options)
+    assert "--seeds: expected numbers separated by commas, as in 0,1,2; got '0,one'" in line
 
 
 def test_the_resume_command_repeats_the_words_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from protopyramid.config import (
     preset_names,
     preset_summary,
 )
+from protopyramid.config.overrides import flat
 from protopyramid.config.schema import Config, TrainPhaseConfig, prototype_counts, unrolled
 
 
@@ -20,11 +21,11 @@ def kinds(config: Config) -> list[str]:
     return [step.step for step in unrolled(config.train.schedule)]
 
 
-def test_the_four_systems_of_the_comparison_come_first() -> None:
-    systems = ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"]
+def test_systems_come_first() -> None:
+    systems = ["fpn-iaia-bl", "iaia-bl", "protopnet", "protopyramid", "vgg16"]
     assert preset_names("system") == systems
     assert preset_names() == [*systems, "demo", "demo-iaia-bl", "cbis-margins"]
-    assert [preset_kind(name) for name in preset_names()[4:]] == ["demo", "demo", "recipe"]
+    assert [preset_kind(name) for name in preset_names()[5:]] == ["demo", "demo", "recipe"]
 
 
 @pytest.mark.parametrize("name", preset_names("system"))
@@ -35,6 +36,22 @@ def test_a_system_names_itself(name: str) -> None:
 @pytest.mark.parametrize("name", preset_names())
 def test_a_preset_says_what_it_is_in_a_line(name: str) -> None:
     assert 20 < len(preset_summary(name)) < 110
+
+
+@pytest.mark.parametrize("name", ["demo", "cbis-margins"])
+def test_the_demo_and_the_recipe_are_our_variant_and_say_so(name: str) -> None:
+    assert load_config(name).system == "protopyramid"
+    assert "protopyramid" in preset_summary(name)
+
+
+@pytest.mark.parametrize("name", preset_names("system"))
+def test_every_system_starts_from_imagenet(name: str) -> None:
+    assert load_config(name).model.backbone.weights == "imagenet"
+
+
+@pytest.mark.parametrize("name", preset_names("system"))
+def test_made_small_a_system_starts_from_nothing(name: str) -> None:
+    assert load_config(name, load_overlay("small")).model.backbone.weights == ""
 
 
 @pytest.mark.parametrize("name", ["demo", "demo-iaia-bl", "cbis-margins"])
@@ -59,10 +76,6 @@ def test_a_system_can_be_made_small(name: str) -> None:
     assert config.system == name
 
 
-def test_the_defaults_of_the_schema_are_the_papers_system() -> None:
-    assert load_config("fpn-iaia-bl") == Config()
-
-
 def test_fpn_iaia_bl_has_prototypes_of_every_margin_on_every_level() -> None:
     config = load_config("fpn-iaia-bl")
     counts = prototype_counts(config)
@@ -75,10 +88,85 @@ def test_fpn_iaia_bl_has_prototypes_of_every_margin_on_every_level() -> None:
 
 def test_fpn_iaia_bl_freezes_the_backbone_in_stage_a_and_not_in_stage_c() -> None:
     steps = train_steps(load_config("fpn-iaia-bl"))
-    assert [step.name for step in steps] == ["A", "C", "C", "C"]
-    assert "backbone" not in steps[0].learns
-    assert all("backbone" in step.learns for step in steps[1:])
-    assert kinds(load_config("fpn-iaia-bl")) == ["train", "project", "fit-head"] * 4
+    assert [step.name for step in steps] == ["A", *["C"] * 12]
+    assert steps[0].learns == ["neck", "prototypes", "head"]
+    assert all(step.learns == ["backbone", "neck", "prototypes", "head"] for step in steps[1:])
+    assert kinds(load_config("fpn-iaia-bl")) == ["train", "project", "fit-head"] * 13
+
+
+# What the paper, or the system that it cites for it, has published.
+PUBLISHED = {
+    "model.tta": (1, "the paper's figure 2"),
+    "model.backbone.name": ("vgg16", "section 3"),
+    "model.backbone.weights": ("imagenet", "IAIA-BL"),
+    "model.neck.kind": ("pyramid", "equation 1"),
+    "model.neck.batch_norm": (False, "equation 1"),
+    "model.neck.upsample": ("nearest", "FPN"),
+    "model.neck.start": ("random", "IAIA-BL"),
+    "model.neck.padding": ("zeros", "FPN"),
+    "model.prototypes.init": ("random", "IAIA-BL"),
+    "model.similarity.kind": ("cosine", "equation 2"),
+    "model.similarity.relu": (False, "equation 2"),
+    "model.pooling.kind": ("focal", "equation 3"),
+    "model.pooling.k": (9, "IAIA-BL: 9 of 196"),
+    "model.head.own": (1.0, "Deformable ProtoPNet"),
+    "model.head.other": (-0.5, "Deformable ProtoPNet"),
+    "model.head.scale": (1.0, "Deformable ProtoPNet"),
+    "loss.cluster": (0.8, "Deformable ProtoPNet"),
+    "loss.separation": (0.08, "Deformable ProtoPNet"),
+    "loss.act_on": ("score", "Deformable ProtoPNet"),
+    "loss.scope": ("all", "Deformable ProtoPNet"),
+    "loss.cluster_over": ("max", "Deformable ProtoPNet"),
+    "loss.orthogonality": (0.1, "Deformable ProtoPNet"),
+    "loss.group": ("class", "Deformable ProtoPNet"),
+    "loss.contrast": (0.0, "equation 4 has none"),
+    "loss.fine.weight": (0.001, "IAIA-BL"),
+    "loss.fine.kind": ("class-pair", "supplement B"),
+    "loss.fine.combine": ("paper", "supplement B"),
+    "loss.fine.reduce": ("sum", "supplement B; IAIA-BL"),
+    "loss.fine.per_pixel": (False, "supplement B"),
+    "loss.fine.transpose": (False, "supplement B, the table"),
+    "projection.source": ("any", "section 4: any input image"),
+    "projection.unique": ("none", "IAIA-BL"),
+    "projection.inside_annotation": (False, "IAIA-BL"),
+    "head_fit.l1": (1e-4, "IAIA-BL"),
+    "data.image_size": (224, "section 3.1: maps of 14 x 14 to 56 x 56"),
+    "data.negatives.count": (200, "supplement C"),
+    "data.negatives.resample": ("once", "supplement C"),
+    "data.balance": ("class", "IAIA-BL: 5,000 images per class"),
+    "data.annotated_share": (0.12, "IAIA-BL: 10 of 85"),
+    "augmentation.rotation": (45.0, "IAIA-BL"),
+    "augmentation.zoom": ([1.0, 1.11], "IAIA-BL: 90 % crops"),
+    "augmentation.brightness": (0.0, "IAIA-BL"),
+    "augmentation.contrast": (0.0, "IAIA-BL"),
+    "train.batch_size": (75, "IAIA-BL"),
+    "train.optimizer": ("adam", "IAIA-BL"),
+}
+
+
+@pytest.mark.parametrize("key", PUBLISHED)
+def test_fpn_iaia_bl_has_the_published_value(key: str) -> None:
+    value, _source = PUBLISHED[key]
+    assert flat(load_config("fpn-iaia-bl").model_dump(mode="json"))[key] == value
+
+
+def test_fpn_iaia_bl_has_the_rates_and_epochs_of_iaia_bl() -> None:
+    warm, *joint = train_steps(load_config("fpn-iaia-bl"))
+    assert (warm.epochs, warm.weight_decay) == (10, 1e-3)
+    assert warm.learning_rates == {"neck": 2e-3, "prototypes": 3e-3, "head": 1e-3}
+    for step in joint:
+        assert (step.epochs, step.weight_decay) == (10, 1e-3)
+        assert (step.decay, step.decay_every, step.decay_factor) == ("step", 5, 0.1)
+        rates = {"backbone": 2e-4, "neck": 3e-3, "prototypes": 3e-3, "head": 1e-3}
+        assert step.learning_rates == rates
+
+
+def test_protopyramid_is_fpn_iaia_bl_with_what_its_file_says() -> None:
+    """Every departure is in the file, and every value in the file is a departure."""
+    own = load_overlay("protopyramid")
+    assert load_config("protopyramid") == load_config("fpn-iaia-bl", own)
+    paper = flat(load_config("fpn-iaia-bl").model_dump(mode="json"))
+    assert not [key for key, value in own.items() if paper[key] == value]
 
 
 def test_the_papers_fine_tables_are_those_of_its_captions() -> None:
@@ -88,55 +176,6 @@ def test_the_papers_fine_tables_are_those_of_its_captions() -> None:
     outside = [[fine.outside[row][column] for column in order] for row in order]
     assert inside == [[0, 0, 0, 1], [0, 0, 0, 1], [1, 1, 0, 1], [0, 0, 0, 0]]
     assert outside == [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]]
-
-
-def test_iaia_bl_states_its_published_model() -> None:
-    config = load_config("iaia-bl")
-    model, loss = config.model, config.loss
-    assert (model.neck.kind, model.neck.dim) == ("add-on", 512)
-    assert (model.similarity.kind, model.similarity.squared) == ("log-l2", False)
-    assert (model.pooling.kind, model.pooling.k) == ("topk", 9)
-    assert (model.head.own, model.head.other) == (1, -1)
-    assert all(counts == {5: 5} for counts in prototype_counts(config).values())
-    assert (loss.cluster, loss.separation, loss.orthogonality, loss.scope) == (0.8, 0.08, 0, "all")
-    assert (loss.fine.weight, loss.fine.kind, config.head_fit.l1) == (0.001, "grouped", 1e-4)
-
-
-def test_iaia_bl_states_its_published_training() -> None:
-    config = load_config("iaia-bl")
-    warm, *joint = train_steps(config)
-    assert sum(step.epochs for step in [warm, *joint]) == 130
-    assert (warm.epochs, warm.learning_rates) == (10, {"neck": 2e-3, "prototypes": 3e-3})
-    assert len(joint) == 12
-    for step in joint:
-        assert step.learning_rates == {"backbone": 2e-4, "neck": 3e-3, "prototypes": 3e-3}
-        assert (step.epochs, step.weight_decay) == (10, 1e-3)
-        assert (step.decay, step.decay_every, step.decay_factor) == ("step", 5, 0.1)
-    assert kinds(config) == ["train", "project", "fit-head"] * 13
-    assert config.train.batch_size == 75
-    assert config.data.annotated_share == pytest.approx(10 / 85, abs=0.005)
-
-
-def test_protopnet_states_its_published_settings() -> None:
-    config = load_config("protopnet")
-    model, loss = config.model, config.loss
-    assert (model.neck.kind, model.neck.dim) == ("add-on", 128)
-    assert (model.similarity.kind, model.similarity.squared) == ("log-l2", True)
-    assert model.pooling.kind == "max"
-    assert (model.head.own, model.head.other) == (1, -0.5)
-    assert all(counts == {5: 10} for counts in prototype_counts(config).values())
-    assert (loss.cluster, loss.separation, loss.fine.weight) == (0.8, 0.08, 0)
-    assert (config.head_fit.l1, config.train.batch_size) == (1e-4, 80)
-
-
-def test_protopnet_projects_every_ten_epochs_from_the_tenth() -> None:
-    epochs, projected_at = 0.0, []
-    for step in unrolled(load_config("protopnet").train.schedule):
-        if isinstance(step, TrainPhaseConfig):
-            epochs += step.epochs
-        elif step.step == "project":
-            projected_at.append(epochs)
-    assert projected_at == [10, 20, 30, 40]
 
 
 def test_vgg16_is_plain_fine_tuning() -> None:

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from protopyramid.config.schema import MarginBandConfig
 from protopyramid.data.check import check_manifest, contact_sheet, render
 from protopyramid.data.geometry import ellipse_mask
 from protopyramid.data.manifest import parse_manifest, read_manifest
@@ -207,6 +208,23 @@ def test_the_contact_sheet_outlines_masks_and_boxes_and_leaves_the_image_visible
     assert 100 < cyan < 2000
 
 
+def test_the_contact_sheet_draws_both_edges_of_a_band(tmp_path: Path) -> None:
+    save_mask(tmp_path / "mask.png", ellipse_mask((15, 10, 45, 30), 40, 60))
+    band = MarginBandConfig(inner=0.2, outer=0.2)
+    drawn = {}
+    for name, row in (
+        ("mask", "a.png,x,train,P1,mask.png,15,10,45,30"),
+        ("box", "a.png,x,train,P1,,15,10,45,30"),
+    ):
+        manifest = read_manifest(dataset(tmp_path, [row]))
+        for kind, width in (("lesion", None), ("margin", band)):
+            out = contact_sheet(manifest, tmp_path / f"{name}-{kind}.png", band=width)
+            drawn[name, kind] = pixels_of(out, (255, 212, 0))
+    assert drawn["box", "lesion"] == 0
+    assert drawn["mask", "margin"] > 1.5 * drawn["mask", "lesion"] > 0
+    assert drawn["box", "margin"] == drawn["mask", "margin"]
+
+
 def test_the_contact_sheet_bears_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"no image")
     manifest, _ = parse_manifest(dataset(tmp_path, ["broken.png,x,train,,,,,,"]))
@@ -229,3 +247,15 @@ def test_real_data_has_no_leak_and_boxes_that_cover_43_percent(real_manifest_pat
     for share in report.coverage.values():
         assert share == pytest.approx(0.43, abs=0.01)
     assert any("class 'negative' has only 2 training patient" in w for w in report.warnings)
+
+
+def test_classes_that_the_source_alone_tells_are_warned_of(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        save_mask(tmp_path / f"{name}.png", ellipse_mask((1, 1, 9, 9), 20 + ord(name) % 7, 20))
+    path = tmp_path / "several.csv"
+    head = "image,label,split,source\n"
+    path.write_text(head + "a.png,x,train,film\nb.png,x,train,digital\nc.png,y,train,digital\n")
+    told = [warning for warning in check_manifest(path).warnings if "source" in warning]
+    assert told == ["class 'y' is in source 'digital' only: a model may learn the source instead"]
+    path.write_text(head + "a.png,x,train,film\nb.png,x,train,film\nc.png,y,train,film\n")
+    assert not any("source" in warning for warning in check_manifest(path).warnings)

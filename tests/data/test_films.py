@@ -26,6 +26,8 @@ from protopyramid.data.manifest import Sample, check_one_lesion, read_manifest
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
 
+from ..pictures import save_dicom_noise, save_noise
+
 SIZE = 48
 # Inside the film, at its corner, nearly as large as it, with edges between pixels.
 BOXES = [(40, 60, 70, 80), (0, 0, 24, 30), (5, 20, 118, 120), (80.25, 99.5, 111.75, 130.125)]
@@ -37,24 +39,12 @@ def films(**settings: object) -> DataConfig:
 
 def film(folder: Path, kind: str = "8-bit", seed: int = 0) -> Path:
     """A film of 120 x 150 pixels."""
-    random = np.random.default_rng(seed)
     if kind == "dicom":
-        pydicom = pytest.importorskip("pydicom")
-        dataset = pydicom.Dataset()
-        dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME1"
-        dataset.Rows, dataset.Columns = 150, 120
-        dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 16, 12, 11
-        dataset.PixelRepresentation = 0
-        dataset.WindowCenter, dataset.WindowWidth = 1700, 3100
-        dataset.PixelData = random.integers(0, 4096, (150, 120)).astype("<u2").tobytes()
-        dataset.ensure_file_meta()
-        dataset.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-        dataset.save_as(folder / "film.dcm", enforce_file_format=False)
-        return folder / "film.dcm"
-    bits = 256 if kind == "8-bit" else 65536
-    values = random.integers(0, bits, (150, 120)).astype(np.uint8 if bits == 256 else np.uint16)
+        path = folder / "film.dcm"
+        save_dicom_noise(path, (150, 120), seed, WindowCenter=1700, WindowWidth=3100)
+        return path
     path = folder / f"film-{seed}.png"
-    Image.fromarray(values).save(path)
+    save_noise(path, (150, 120), 8 if kind == "8-bit" else 16, seed)
     return path
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from protopyramid.config.schema import DataConfig
+from protopyramid.config.schema import DataConfig, MarginBandConfig
 from protopyramid.data.geometry import ellipse_mask
 from protopyramid.data.images import (
     content_hash,
@@ -24,6 +24,7 @@ from protopyramid.data.images import (
     read_image,
 )
 from protopyramid.data.manifest import Sample, read_manifest
+from protopyramid.data.masks import margin_band
 from protopyramid.errors import UserError
 
 Array = NDArray[np.float32]
@@ -131,6 +132,48 @@ def test_without_mask_or_box_and_for_negatives_there_is_no_annotation(tmp_path: 
     assert prepare_sample(sample_of(tmp_path), DATA).mask is None
     negative = sample_of(tmp_path, label="negative", box=(15, 10, 45, 30))
     assert prepare_sample(negative, DATA).mask is None
+
+
+MARGIN = DATA.model_copy(
+    update={"annotation": "margin", "margin_band": MarginBandConfig(inner=0.1, outer=0.2)}
+)
+
+
+def test_the_annotation_can_be_the_band_of_the_margin(tmp_path: Path) -> None:
+    lesion = np.zeros((40, 60), np.bool_)
+    lesion[10:30, 15:45] = True
+    mask = save(tmp_path / "mask.png", lesion * 255)
+    prepared = prepare_sample(sample_of(tmp_path, mask=mask, box=(15, 10, 45, 30)), MARGIN)
+    # In pixels of the file, where the image is not stretched yet: 27.6 is the lesion's size.
+    expected = prepare(
+        random_image(40, 60), margin_band(lesion, 0.1, 0.2), None, 32, "stretch"
+    ).mask
+    assert prepared.mask is not None and expected is not None
+    assert torch.equal(prepared.mask, expected)
+    assert not prepared.mask[16, 16] and prepared.mask[8, 16] and prepared.mask[16, 8]
+    assert prepared.box == pytest.approx((8, 8, 24, 24))
+
+
+def test_without_a_mask_the_band_is_that_of_the_ellipse_in_the_box(tmp_path: Path) -> None:
+    prepared = prepare_sample(sample_of(tmp_path, box=(15, 10, 45, 30)), MARGIN)
+    ellipse = ellipse_mask((15, 10, 45, 30), 40, 60)
+    expected = prepare(
+        random_image(40, 60), margin_band(ellipse, 0.1, 0.2), None, 32, "stretch"
+    ).mask
+    assert prepared.mask is not None and expected is not None
+    assert torch.equal(prepared.mask, expected)
+
+
+def test_where_no_margin_is_seen_there_is_no_annotation(tmp_path: Path) -> None:
+    assert prepare_sample(sample_of(tmp_path), MARGIN).mask is None
+    negative = sample_of(tmp_path, label="negative", box=(15, 10, 45, 30))
+    assert prepare_sample(negative, MARGIN).mask is None
+    everywhere = save(tmp_path / "all.png", np.full((40, 60), 255))
+    whole = prepare_sample(sample_of(tmp_path, mask=everywhere, box=(1, 1, 50, 30)), MARGIN)
+    assert whole.mask is None
+    nowhere = save(tmp_path / "none.png", np.zeros((40, 60)))
+    empty = prepare_sample(sample_of(tmp_path, mask=nowhere), MARGIN)
+    assert empty.mask is not None and not empty.mask.any()
 
 
 def test_a_box_outside_its_image_is_refused(tmp_path: Path) -> None:

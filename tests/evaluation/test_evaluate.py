@@ -14,8 +14,14 @@ from sklearn.metrics import roc_auc_score
 
 from protopyramid.data.images import normalise, prepare_sample
 from protopyramid.data.manifest import read_manifest
-from protopyramid.evaluation.evaluate import evaluate_run
+from protopyramid.evaluation.evaluate import evaluate_run, looking_elsewhere
 from protopyramid.evaluation.results import read_evaluation
+from protopyramid.metrics.localisation import (
+    BothScales,
+    LocalisationSummary,
+    PairMean,
+    PairMeanWithChance,
+)
 from protopyramid.metrics.prototype_health import duplicate_pairs
 from protopyramid.model.activation import activation_maps
 from protopyramid.prototypes.health import run_health, source_pointing
@@ -153,7 +159,7 @@ def test_a_split_of_one_class_gives_nulls_and_warnings_not_a_crash(
         )
     assert result.auroc.mean is None and result.auroc.ci95 is None
     assert result.sensitivity["indistinct"] is None
-    assert len(result.warnings) == 3
+    assert len([line for line in result.warnings if "no row of class" in line]) == 3
 
 
 def test_a_split_of_one_image_is_evaluated(new_run, phantom_manifest) -> None:
@@ -265,3 +271,68 @@ def test_sources_that_changed_are_not_judged(new_run) -> None:
     content["splits"]["train"] = dict.fromkeys(content["splits"]["train"], "another hash")
     run.folder.write_json("data.json", content)
     assert source_pointing(run).mean is None
+
+
+def test_metrics_below_chance_are_warned_of_and_kept(new_run) -> None:
+    """Each metric, at each scale, exactly where its own figures say so."""
+    run = new_run()
+    with pytest.warns(UserWarning) as caught:
+        result = evaluate_run(run, **QUICK)
+    assert {str(each.message) for each in caught} >= set(result.warnings)
+    text = (run.folder / "evaluation/test.json").read_text()
+    assert json.loads(text)["warnings"] == list(result.warnings)
+    for name, scales in (
+        ("activation precision", result.activation_precision),
+        ("the pointing game", result.pointing_game),
+    ):
+        lines = [line for line in result.warnings if f": {name} is below chance" in line]
+        scale = {"annotation": scales.fine, "lesion box": scales.lesion}
+        below = [where for where, each in scale.items() if each.mean < each.chance]
+        assert len(lines) == bool(below)
+        for where in scale:
+            told = bool(lines) and f"inside the {where} (chance" in lines[0]
+            assert told == (where in below)
+
+
+def both_scales(fine: float | None, lesion: float | None, chance: float) -> BothScales:
+    def one(mean: float | None) -> PairMeanWithChance:
+        return PairMeanWithChance(mean, None, {}, {}, 9, 9, None if mean is None else chance, {})
+
+    return BothScales(one(fine), one(lesion))
+
+
+@pytest.mark.parametrize(
+    ("precision", "pointing", "expected"),
+    [
+        ((0.5, 0.6), (0.4, 0.5), []),
+        ((None, None), (None, None), []),
+        ((0.2, 0.2), (0.2, 0.2), []),  # chance itself
+        ((0.1, 0.6), (0.4, 0.5), [("activation precision", ["annotation"])]),
+        ((None, 0.1), (0.4, 0.5), [("activation precision", ["lesion box"])]),
+        (
+            (0.1, 0.1),
+            (0.4, 0.1),
+            [
+                ("activation precision", ["annotation", "lesion box"]),
+                ("the pointing game", ["lesion box"]),
+            ],
+        ),
+    ],
+)
+def test_one_line_for_each_metric_below_chance(precision, pointing, expected) -> None:
+    area = PairMean(0.1, None, {}, {}, 9, 9)
+    summary = LocalisationSummary(both_scales(*precision, 0.2), both_scales(*pointing, 0.2), area)
+    lines = looking_elsewhere(summary, "test")
+    assert len(lines) == len(expected)
+    for line, (metric, places) in zip(lines, expected, strict=True):
+        assert line.startswith(f"split test: {metric} is below chance, ")
+        assert "\n" not in line
+        for place in ("annotation", "lesion box"):
+            assert (f".100 inside the {place} (chance .200)" in line) == (place in places)
+
+
+def test_sources_at_the_border_are_warned_of(new_run) -> None:
+    """Runs that nobody trained have all their sources in the upper left corner."""
+    with pytest.warns(UserWarning, match="come from the border of their source image"):
+        result = evaluate_run(new_run(), **QUICK)
+    assert any("100% of the prototypes come from the border" in line for line in result.warnings)

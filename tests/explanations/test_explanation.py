@@ -14,6 +14,7 @@ import torch
 
 from protopyramid.data.images import prepare, read_image
 from protopyramid.errors import UserError
+from protopyramid.explanations import result
 from protopyramid.explanations.explanation import explain_array
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.ood import write_threshold
@@ -183,3 +184,31 @@ def test_an_image_unlike_the_training_data_is_called_so(new_run, tmp_path: Path)
     assert explain_array(run, noise).unlike_training is True
     known = read_image(run.folder / "prototypes/000.png")
     assert explain_array(run, known).unlike_training is False
+
+
+def test_the_figure_accounts_for_the_totals_of_both_leading_classes(run: Run, lesion: Path) -> None:
+    explanation = run.explain(lesion)
+    figure = result._case_figure_data(explanation, 3, None)
+    for name, total in explanation.logits.items():
+        assert figure.shown_sums[name] + figure.other_sums[name] == pytest.approx(total, abs=1e-9)
+    second = figure.runner_up
+    assert second is not None
+    rivals = sorted(explanation.logits, key=lambda name: explanation.logits[name])
+    assert second.class_name == rivals[-2] and rivals[-1] == explanation.predicted
+    assert second.own_count + second.other_count == len(explanation.prototypes)
+    own = [part for part in explanation.prototypes if part.class_name == second.class_name]
+    assert second.own_count == len(own)
+    naive = sum(part.score * part.weights[second.class_name] for part in own)
+    assert second.own_sum == pytest.approx(naive, abs=1e-9)
+    total = explanation.logits[second.class_name]
+    assert second.own_sum + second.other_sum == pytest.approx(total, abs=1e-9)
+
+
+def test_the_rows_show_the_cell_and_the_label_of_their_cases(run: Run, lesion: Path) -> None:
+    rows = result._case_figure_data(run.explain(lesion), 5, None).rows
+    assert len(rows) == 5
+    for row in rows:
+        record = run.prototypes[row.index]
+        stride = run.model.backbone.strides[record.level] / run.config.data.image_size
+        assert row.case_cell[:2] == pytest.approx((record.col * stride, record.row * stride))
+        assert row.case_label == record.label is not None

@@ -12,9 +12,18 @@ from torch import Tensor, nn
 from protopyramid.explanations.saliency import METHODS, grad_cam, grad_cam_plus_plus, plus_plus_map
 from protopyramid.runs.run import Run
 
+SYSTEMS = ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"]
+LAST_POOL = {"model.backbone.last_pool": True}
+HIDDEN = {"model.pooling.kind": "flatten", "model.head.hidden": [16, 16], "model.head.dropout": 0.5}
 
-@pytest.fixture(scope="module", params=["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"])
+
+@pytest.fixture(scope="module", params=[*SYSTEMS, "pooled", "hidden"])
 def any_run(request: pytest.FixtureRequest, make_run: Callable[..., Run]) -> Run:
+    """A run of each system, of one that keeps VGG-16's last pool, and of VGG-16 with its classifier."""
+    if request.param == "pooled":
+        return make_run("protopnet", **LAST_POOL)
+    if request.param == "hidden":
+        return make_run("vgg16", **LAST_POOL, **HIDDEN)
     return make_run(request.param)
 
 

@@ -31,3 +31,8 @@ def drawn(figure: Figure) -> bool:
 def texts(figure: Figure) -> set[str]:
     """The words of a figure."""
     return {text.get_text() for text in figure.texts}
+
+
+def tags(figure: Figure) -> list[str]:
+    """The letters in the corners of a figure's tiles."""
+    return [text.get_text() for axes in figure.axes for text in axes.texts]

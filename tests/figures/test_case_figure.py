@@ -13,11 +13,14 @@ from protopyramid.figures.case_figure import (
     CaseFigureData,
     CaseRow,
     Prediction,
+    RunnerUp,
     case_figure,
+    part_side,
+    sum_lines,
     top_classes,
 )
 
-from .examples import BROKEN, COLOUR, FLAT, GREY, MAP, SPIKE, drawn, region, texts
+from .examples import BROKEN, COLOUR, FLAT, GREY, MAP, SPIKE, drawn, region, tags, texts
 
 
 def row(activation=MAP, image=GREY, contribution=0.5) -> CaseRow:
@@ -76,6 +79,44 @@ def test_case_figure_says_the_class_the_sum_and_each_contribution() -> None:
     assert {"a", "probability 85%", "+0.50", "−0.25", "+0.25", "+1.50", "+1.75"} <= found
     assert {"2 prototypes above", "3 other prototypes"} <= found
     assert {"counts for a", "counts against a", "score × weight = points"} <= found
+
+
+def test_case_figure_says_what_the_rows_explain_and_how_the_runner_up_comes_about() -> None:
+    prediction = Prediction("x.png", "a", {"a": 79.0, "b": 78.0}, {"a": 0.73, "b": 0.27})
+    shown = replace(
+        data([row(contribution=44.0)], others=39),
+        prediction=prediction,
+        shown_sums={"a": 44.0, "b": 5.0},
+        other_sums={"a": 35.0, "b": 73.0},
+        runner_up=RunnerUp("b", 12, 80.5, 28, -2.5),
+    )
+    found = texts(case_figure(shown))
+    assert {
+        "The 1 prototype above adds +44.00 of the +79.00 of a (56%); the other 39 add +35.00.",
+        "Runner-up b: its own 12 prototypes add +80.50, the other 28 add −2.50: +78.00 in all.",
+    } <= found
+    against = replace(shown, shown_sums={"a": -1.0, "b": 0.0}, runner_up=None)
+    (line,) = sum_lines(against)
+    assert "%" not in line  # a share of a total means nothing where the rows are against it
+
+
+def test_case_figure_tells_the_label_of_each_case() -> None:
+    own, other = replace(row(), case_label="b$^{x"), replace(row(), case_label="c")
+    assert "b$^{x" in tags(case_figure(data([own])))
+    assert "✕ c" in tags(case_figure(data([other])))
+    assert tags(case_figure(data([row()]))) == []  # a run that did not record it
+    notes = [" ".join(texts(case_figure(data([each])))) for each in (own, other)]
+    assert "another class" not in notes[0] and "another class" in notes[1]
+
+
+def test_every_case_is_enlarged_alike_whatever_its_level() -> None:
+    fine = replace(row(), case_cell=(0.5, 0.5, 0.515625, 0.515625))
+    coarse = replace(row(), case_cell=(0.0, 0.75, 0.25, 1.0))
+    assert part_side([fine]) == 0.36 and part_side([fine, coarse]) == 0.75 and part_side([]) == 0.36
+    figure = case_figure(data([fine, coarse]))
+    sides = [image.get_extent()[1] - image.get_extent()[0] for image in figure.axes[0].images]
+    enlarged = [side for side in sides if side > 2]  # the others are whole images, 1.85 inches wide
+    assert enlarged == pytest.approx([1.85 / 0.75] * 2)
 
 
 def test_case_figure_never_calls_a_score_a_similarity() -> None:

@@ -21,7 +21,7 @@ def result_of(probabilities: np.ndarray, labels: np.ndarray, classes: list[str],
     weights = resample_weights([str(i) for i in range(len(labels))], 20, 0)
     counts = confusion_matrix(labels, probabilities.argmax(1), len(classes))
     return SimpleNamespace(
-        system="fpn-iaia-bl",
+        title="FPN-IAIA-BL",
         split="test",
         leaked=True,
         classes=classes,

@@ -5,27 +5,40 @@ from __future__ import annotations
 from dataclasses import replace
 
 from protopyramid.figures.prototype_figures import (
-    GalleryItem,
     NeighbourRow,
     NeighbourTile,
     gallery_figure,
     neighbours_figure,
 )
+from protopyramid.figures.scale import GalleryItem
 
-from .examples import COLOUR, FLAT, GREY, MAP, drawn, region, texts
+from .examples import COLOUR, FLAT, GREY, MAP, drawn, region, tags, texts
+
+CELL = (0.25, 0.5, 0.375, 0.625)
 
 
 def test_gallery_of_one_many_and_no_prototypes() -> None:
     items = [
-        GalleryItem(n, "ab"[n % 2], 2 + n % 4, GREY, region((MAP, FLAT)[n % 2])) for n in range(9)
+        GalleryItem(n, "ab"[n % 2], 2 + n % 4, GREY, region((MAP, FLAT)[n % 2]), CELL)
+        for n in range(9)
     ]
     assert drawn(gallery_figure(items, ["a", "b", "empty"], "all"))
+    assert drawn(gallery_figure(items, ["a", "b", "empty"], "all", regions=True))
     assert drawn(gallery_figure(items[:1], ["a"], "one"))
     assert drawn(gallery_figure([], ["a"], "none"))
 
 
+def test_gallery_tells_the_label_of_a_case_of_another_class() -> None:
+    item = GalleryItem(0, "a", 5, GREY, region(), CELL)
+    for regions in (False, True):
+        own = gallery_figure([item], ["a"], "x", regions=regions)
+        other = gallery_figure([replace(item, other_label="b")], ["a"], "x", regions=regions)
+        assert "✕ b" in tags(other) and not any("✕" in tag for tag in tags(own))
+        assert any("✕" in text for text in texts(other)) and "✕" not in " ".join(texts(own))
+
+
 def test_neighbours_of_prototypes_with_and_without_images() -> None:
-    item = GalleryItem(0, "a", 5, GREY, region())
+    item = GalleryItem(0, "a", 5, GREY, region(), CELL)
     near = NeighbourTile(COLOUR, region(), "b", -0.3, False)
     rows = [NeighbourRow(item, {"train": [near, replace(near, same_class=True)], "test": []})]
     assert drawn(neighbours_figure(rows, "title"))

@@ -23,6 +23,7 @@ FLAGS = ("sse4_1", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_bf16", "
 LIBRARIES = ("torch", "numpy", "pillow", "safetensors")
 SETS = {"files", "names"}  # lists whose order does not matter, and that may grow
 DIGEST = re.compile(r"[0-9a-f]{64}")
+DIGITS = re.compile(r"\d")
 
 
 def signature() -> dict[str, Any]:
@@ -51,6 +52,9 @@ def differences(expected: Any, found: Any, exact: bool, path: str = "") -> Itera
     elif isinstance(expected, float):
         absolute = OF_PIXELS if PIXELS.search(path) and not exact else ABSOLUTE
         if not _near(expected, found, absolute):
+            yield f"{path}: {expected!r} was recorded, {found!r} found"
+    elif not exact and isinstance(expected, str) and ".warnings[" in path:
+        if DIGITS.sub("", expected) != DIGITS.sub("", found):  # figures within a sentence
             yield f"{path}: {expected!r} was recorded, {found!r} found"
     elif not _same(expected, found, exact):
         yield f"{path}: {expected!r} was recorded, {found!r} found"

@@ -22,7 +22,7 @@ from . import workflow
 
 CONFIGS = {
     **{name: name for name in workflow.SYSTEMS},
-    "cbis-margins": "cbis-margins",
+    **{name: name for name in ("protopyramid", "cbis-margins", "demo", "demo-iaia-bl")},
 }
 RUN = "runs/fpn-iaia-bl"
 EVALUATION, EXPLANATION = f"{RUN}/evaluation/test.json", "explained/patient0005-1.json"

@@ -33,6 +33,7 @@ TINY = {
     "model.backbone.width": "0.0625",
     "model.backbone.batch_norm": "false",
     "model.backbone.padding": '"replicate"',
+    "model.backbone.weights": '"none"',
     "train.batch_size": "8",
     "train.eval_batch_size": "8",
     "train.threads": "1",
@@ -46,10 +47,31 @@ SCHEDULE = (
     f"{FINISH}, "
     f'{{step = "train", name = "C", learns = {ALL_PARTS}, epochs = 1}}, {FINISH}]'
 )
+# The library's defaults in place of the paper's values: what was recorded was trained with them.
+LIBRARY = {
+    "data.annotated_share": "0.0",
+    "augmentation.rotation": "10.0",
+    "augmentation.zoom": "[0.9, 1.1]",
+    "augmentation.brightness": "0.1",
+    "augmentation.contrast": "0.1",
+    "model.neck.start": '"centred"',
+    "model.prototypes.init": '"patches"',
+    "loss.scope": '"level"',
+    "loss.act_on": '"closeness"',
+    "loss.orthogonality": "0.01",
+    "loss.group": '"class-level"',
+    "loss.fine.reduce": '"mean"',
+    "projection.source": '"class"',
+    "projection.unique": '"image"',
+    "head_fit.ridge": "1e-3",
+    "head_fit.balance": "true",
+    "train.optimizer": '"adamw"',
+}
 ONE_LEVEL = {**NECK, "model.prototypes.counts": "{5 = 2}", "train.schedule": SCHEDULE}
 OWN = {
     "fpn-iaia-bl": {
         **NECK,
+        **LIBRARY,
         "model.prototypes.counts": "{2 = 2, 3 = 0, 4 = 0, 5 = 1}",
         "train.schedule": SCHEDULE,
     },
@@ -76,6 +98,7 @@ control = true
 [variants.set]
 "data.image_size" = 64
 "model.backbone.width" = 0.0625
+"model.backbone.weights" = "none"
 "train.schedule" = [{ step = "fit-head" }]
 """
 
@@ -134,19 +157,31 @@ def run_all(folder: Path, todo: Sequence[Sequence[str]]) -> list[str]:
     """Run commands in a folder and return what each printed; one that fails raises."""
     logs = folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    (folder / "commands.json").write_text(json.dumps(todo))
-    script = Path(__file__).with_name("forked.py")
-    subprocess.run(
-        [sys.executable, str(script), "commands.json", "logs"],
+    jobs = [
+        {
+            "arguments": list(words),
+            "faults": [],
+            "environment": {},
+            "stdout": str(logs / f"{number}.out"),
+            "stderr": str(logs / f"{number}.err"),
+        }
+        for number, words in enumerate(todo)
+    ]
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).parents[1] / "forked.py")],
+        input="".join(json.dumps([job]) + "\n" for job in jobs),  # one after another
+        stdout=subprocess.PIPE,
+        text=True,
         cwd=folder,
         env=environment(),
         check=True,
     )
-    for number, code in enumerate(json.loads((logs / "codes.json").read_text())):
+    for job, line in zip(jobs, done.stdout.splitlines(), strict=True):
+        (code,) = json.loads(line)
         if code:
-            error = (logs / f"{number}.err").read_text()
-            raise RuntimeError(f"{' '.join(todo[number])} ended with {code}:\n{error}")
-    return [(logs / f"{number}.out").read_text() for number in range(len(todo))]
+            error = Path(job["stderr"]).read_text()
+            raise RuntimeError(f"{' '.join(job['arguments'])} ended with {code}:\n{error}")
+    return [Path(job["stdout"]).read_text() for job in jobs]
 
 
 def run_workflow(folder: Path) -> None:

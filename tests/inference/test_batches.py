@@ -17,6 +17,9 @@ CONFIG = Config.model_validate(
     {"data": {"image_size": 32}, "model": {"backbone": {"width": 0.0625}, "neck": {"dim": 8}}}
 )
 
+# torch's own compiler uses what torch has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
 
 @pytest.fixture
 def pictures(tmp_path):

@@ -16,12 +16,13 @@ from protopyramid.errors import UserError
 from protopyramid.inference.requests import Marks, framing_problem, requested
 from protopyramid.runs.run import Run
 
+from ..pictures import save_dicom_noise, save_noise
+
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("films") / "film.png"
-    values = np.random.default_rng(0).integers(0, 65536, (300, 200)).astype(np.uint16)
-    Image.fromarray(values).save(path)
+    save_noise(path, (300, 200), bits=16)
     return path
 
 
@@ -100,7 +101,7 @@ def test_a_run_of_lesion_crops_uses_the_boxes_of_a_table(
     [
         (Marks(regions=[(5, 5, 5, 9)]), "--region: 5,5,5,9 is empty"),
         (Marks(lesions=[(5, 5, float("nan"), 9)]), "--lesion: needs four numbers"),
-        (Marks(regions_mm=[(0, 0, 10, 10)]), "does not say how far its pixels are apart"),
+        (Marks(regions_mm=[(0, 0, 10, 10)]), "has no pixel spacing"),
     ],
 )
 def test_wrong_marks_are_refused_in_words(run: Run, film: Path, marks: Marks, message: str) -> None:
@@ -115,28 +116,17 @@ def test_marks_are_for_one_image(run: Run, film: Path, tmp_path: Path) -> None:
     for paths in ([film, film], [film.parent]):
         with pytest.raises(UserError, match="marks lesions on one image"):
             requested(run, paths, marks=marks)
-    with pytest.raises(UserError, match=r"a\.csv: regions are marked on one image"):
+    with pytest.raises(UserError, match=r"a\.csv: regions can be marked on one image"):
         requested(run, [table], marks=marks)
-    with pytest.raises(UserError, match="2 regions of 1 images"):
+    with pytest.raises(UserError, match="2 regions for 1 images"):
         run.predict([film], [None, None])
     with pytest.raises(UserError, match="is outside the image of 200 x 300"):
         api.predict(run, film, regions=[(300, 300, 400, 400)])
 
 
 def test_millimetres_are_those_of_the_file(run: Run, tmp_path: Path) -> None:
-    pydicom = pytest.importorskip("pydicom")
-    dataset = pydicom.Dataset()
-    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME1"
-    dataset.Rows, dataset.Columns = 300, 200
-    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 16, 12, 11
-    dataset.PixelRepresentation = 0
-    dataset.ImagerPixelSpacing = [0.2, 0.1]
-    values = np.random.default_rng(0).integers(0, 4096, (300, 200))
-    dataset.PixelData = values.astype("<u2").tobytes()
-    dataset.ensure_file_meta()
-    dataset.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-    dataset.save_as(tmp_path / "film.dcm", enforce_file_format=False)
     path = tmp_path / "film.dcm"
+    values = save_dicom_noise(path, (300, 200), ImagerPixelSpacing=[0.2, 0.1])
     (found,) = api.predict(run, path, regions_mm=[(1, 4, 5, 12)])
     assert found["region"] == {"x0": 10, "y0": 20, "x1": 50, "y1": 60}
     assert run.explain(path, region=(10, 20, 50, 60)).logits == pytest.approx(

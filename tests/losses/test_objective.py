@@ -461,3 +461,112 @@ def test_an_objective_needs_a_weight_for_every_term():
     for wrong in ({"cluster": 1.0}, {**weights, "clutser": 1.0}):
         with pytest.raises(ValueError, match="expected a weight for each of"):
             objective.Objective(wrong, *tables)
+
+
+def naive_extremes(values, layer, scope):
+    """Cluster and separation of values (B, m), one image and group at a time."""
+    groups = [[2], [5]] if scope == "level" else [[2, 5]]
+    cluster, separation = 0.0, 0.0
+    for i, label in enumerate(LABELS.tolist()):
+        own, other = [], []
+        for levels in groups:
+            here = [j for j, level in enumerate(layer.levels.tolist()) if level in levels]
+            mine = [values[i, j] for j in here if layer.classes[j] == label]
+            others = [values[i, j] for j in here if layer.classes[j] != label]
+            own += [max(mine)] if mine else []
+            other += [max(others)] if others else []
+        cluster = cluster - sum(own) / len(own) / len(LABELS)
+        separation = separation + sum(other) / len(other) / len(LABELS)
+    return cluster, separation
+
+
+@pytest.mark.parametrize("scope", ["level", "all"])
+@pytest.mark.parametrize("act_on", ["score", "closeness"])
+def test_cluster_and_separation_act_on_the_score_or_on_the_closeness(act_on, scope):
+    evidence, masks, layer = batch()
+    settings = config(act_on=act_on, scope=scope)
+    found = {}
+    for name in ("ours", "naive"):
+        scores = evidence.scores.double().requires_grad_()
+        closeness = evidence.closeness.double().requires_grad_()
+        given = evidence._replace(scores=scores, closeness=closeness)
+        terms = build_objective(settings)(given, LABELS, masks, ANNOTATED, layer).terms
+        pair = (terms["cluster"], terms["separation"])
+        if name == "naive":
+            pair = naive_extremes(scores if act_on == "score" else closeness, layer, scope)
+        weighted = 0.8 * pair[0] + 0.08 * pair[1]
+        slopes = torch.autograd.grad(weighted, [scores, closeness], allow_unused=True)
+        found[name] = [pair[0].item(), pair[1].item(), slopes]
+    assert found["ours"][:2] == pytest.approx(found["naive"][:2], rel=1e-6)
+    for ours, naive in zip(found["ours"][2], found["naive"][2], strict=True):
+        assert (ours is None) == (naive is None)
+        if naive is not None:
+            torch.testing.assert_close(ours, naive)
+
+
+def test_with_focal_pooling_the_score_is_not_the_closeness():
+    """On the network's own scores: top-k mean minus mean, by hand, is what cluster takes."""
+    torch.manual_seed(0)
+    layer = PrototypeLayer(*classes_and_levels(COUNTS), 4, Similarity(), Pooling("focal", 2))
+    z = {level: torch.randn(6, 4, *cells) for level, cells in CELLS.items()}
+    with torch.no_grad():
+        scores, closeness, maps = layer(z)
+    evidence = Evidence(scores[:, :4], scores, maps, closeness)
+    masks = torch.zeros(6, 16, 12)
+    settings = config(act_on="score", scope="all")
+    terms = build_objective(settings)(evidence, LABELS, masks, ANNOTATED, layer).terms
+    focal = torch.cat(
+        [m.flatten(2).sort(-1).values[..., -2:].mean(-1) - m.mean((2, 3)) for m in maps.values()], 1
+    )
+    cluster, separation = naive_extremes(focal, layer, "all")
+    assert terms["cluster"].item() == pytest.approx(float(cluster), rel=1e-5)
+    assert terms["separation"].item() == pytest.approx(float(separation), rel=1e-5)
+    assert terms["cluster"].item() != pytest.approx(
+        float(naive_extremes(closeness, layer, "all")[0])
+    )
+
+
+@pytest.mark.parametrize("kind", ["class-pair", "grouped"])
+def test_the_fine_loss_may_be_the_sum_over_the_annotated_images(kind):
+    evidence, masks, layer = batch()
+    fine = {"kind": kind, "reduce": "sum"}
+    arguments = (LABELS, masks, ANNOTATED, layer)
+    one_by_one = 0.0
+    for i in (0, 1, 2):  # annotated and not negative
+        alone = torch.zeros_like(ANNOTATED)
+        alone[i] = True
+        only = build_objective(config(fine={"kind": kind}))(evidence, LABELS, masks, alone, layer)
+        one_by_one += only.terms["fine"].item()
+    summed = build_objective(config(fine=fine))(evidence, *arguments).terms["fine"].item()
+    assert summed == pytest.approx(one_by_one, rel=1e-5)
+    if kind == "class-pair":
+        assert summed == pytest.approx(3 * naive_terms(evidence, masks, layer)["fine"], rel=1e-5)
+
+
+def test_the_sum_over_a_batch_is_that_of_all_processes_that_share_it():
+    """Gradients are averaged over processes: the mean of their sums must be the sum over the batch."""
+    evidence, masks, layer = batch()
+    settings = config(fine={"reduce": "sum"})
+    whole = build_objective(settings)(evidence, LABELS, masks, ANNOTATED, layer).terms["fine"]
+    parts = []
+    for rows in (slice(0, None, 2), slice(1, None, 2)):
+        maps = {level: by_level[rows] for level, by_level in evidence.maps.items()}
+        share = Evidence(
+            evidence.logits[rows], evidence.scores[rows], maps, evidence.closeness[rows]
+        )
+        given = (share, LABELS[rows], masks[rows], ANNOTATED[rows], layer)
+        parts.append(build_objective(settings, processes=2)(*given).terms["fine"])
+    assert (sum(parts) / 2).item() == pytest.approx(whole.item(), rel=1e-5)
+
+
+def test_the_gradient_of_the_sum_is_that_of_the_mean_times_the_images():
+    evidence, masks, layer = batch()
+    slopes = {}
+    for reduce in ("mean", "sum"):
+        maps = {level: x.double().requires_grad_() for level, x in evidence.maps.items()}
+        settings = config(fine={"kind": "grouped", "reduce": reduce})
+        given = evidence._replace(maps=maps)
+        term = build_objective(settings)(given, LABELS, masks, ANNOTATED, layer).terms["fine"]
+        slopes[reduce] = torch.autograd.grad(term, list(maps.values()))
+    for mean, total in zip(slopes["mean"], slopes["sum"], strict=True):
+        torch.testing.assert_close(3 * mean, total)

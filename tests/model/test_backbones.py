@@ -82,6 +82,24 @@ def test_full_width_level_sizes_at_224_are_56_28_14_14_and_channels_are_vggs():
     assert sum(p.numel() for p in backbone.parameters()) == 14_714_688
 
 
+def test_the_last_pool_halves_level_5_alone():
+    torch.manual_seed(0)
+    plain = VGG16(width=0.0625)
+    pooled = VGG16(width=0.0625, last_pool=True)
+    pooled.load_state_dict(plain.state_dict())  # a pool has no weights: any VGG-16's fit
+    assert pooled.strides == {2: 4, 3: 8, 4: 16, 5: 32}
+    assert (plain.size_multiple, pooled.size_multiple) == (16, 32)
+    images = torch.randn(2, 3, 64, 96)
+    maps, halved = plain(images), pooled(images)
+    assert all(torch.equal(maps[level], halved[level]) for level in (2, 3, 4))
+    b, c, h, w = maps[5].shape
+    assert torch.equal(halved[5], maps[5].view(b, c, h // 2, 2, w // 2, 2).amax((3, 5)))
+    for cut in range(1, 6):  # a cache may be cut anywhere
+        start = pooled.advance({0: images}, [cut, *(n for n in (2, 3, 4, 5) if n <= cut)])
+        again = pooled.advance(start, [5])
+        assert torch.equal(again[5], halved[5])
+
+
 def test_maps_equal_a_plain_chain_of_layers(small):
     images = torch.randn(2, 3, 48, 32)
     expected = plain_vgg(small.state_dict(), images)

@@ -46,14 +46,16 @@ def test_default_prototypes_are_three_a_margin_class_and_one_negative_on_each_le
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("size", [(224, 224), (112, 80), (16, 16)])
-def test_every_preset_runs_at_224_and_at_other_multiples_of_16(name, size):
+def test_every_preset_runs_at_224_and_at_other_multiples_of_its_stride(name, size):
+    pooled = name == "protopnet"  # keeps VGG-16's last pool
+    size = tuple(side * 2 for side in size) if pooled else size
     model = build_model(preset(name)).eval()
     with torch.no_grad():
         evidence = model(torch.randn(1, 3, *size))
     assert evidence.logits.shape == (1, 4)
     assert torch.isfinite(evidence.logits).all()
     for level, maps in evidence.maps.items():
-        stride = {2: 4, 3: 8, 4: 16, 5: 16}[level]
+        stride = {2: 4, 3: 8, 4: 16, 5: 32 if pooled else 16}[level]
         assert maps.shape[-2:] == (size[0] // stride, size[1] // stride)
 
 
@@ -61,7 +63,10 @@ def test_every_preset_runs_at_224_and_at_other_multiples_of_16(name, size):
 @pytest.mark.parametrize("size", [(225, 224), (224, 100), (8, 8), (17, 16)])
 def test_other_sizes_are_refused_with_the_size_and_what_to_do(name, size):
     model = build_model(preset(name))
-    with pytest.raises(UserError, match=rf"multiples of 16, got {size[0]} x {size[1]}; .*resize"):
+    stride = 32 if name == "protopnet" else 16
+    with pytest.raises(
+        UserError, match=rf"multiples of {stride}, got {size[0]} x {size[1]}; .*resize"
+    ):
         model(torch.zeros(1, 3, *size))
 
 
@@ -80,7 +85,7 @@ def test_logits_are_the_head_times_the_scores_without_bias(name):
     model = build_model(preset(name)).eval()
     torch.nn.init.normal_(model.head.weight)
     with torch.no_grad():
-        evidence = model(torch.randn(2, 3, 48, 48))
+        evidence = model(torch.randn(2, 3, 64, 64))
     expected = torch.zeros(2, 4)
     for i in range(2):
         for c in range(4):

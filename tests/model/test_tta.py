@@ -9,7 +9,7 @@ from protopyramid.model import build_model
 from protopyramid.model.tta import tta_transforms
 
 PRESETS = ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"]
-SIZE = 48
+SIZE = 64
 
 
 def network(name, count, double=True):

@@ -2,6 +2,11 @@
 
 import hashlib
 import pickle
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -63,8 +68,10 @@ def unchanged(backbone):
         lambda name: f"module.{name}",
         lambda name: f"module.{name.removeprefix('features.')}",
         lambda name: f"model.backbone.{name}",
+        lambda name: f"features.{name}",
+        lambda name: f"module.features.{name}",
     ],
-    ids=["torchvision", "bare", "module", "module-bare", "nested"],
+    ids=["torchvision", "bare", "module", "module-bare", "nested", "iaia-bl", "iaia-bl-module"],
 )
 def test_every_way_of_naming_loads(tmp_path, source, backbone, suffix, rename):
     path = write(tmp_path / f"w{suffix}", {rename(name): x for name, x in source.items()})
@@ -89,6 +96,43 @@ def test_a_classifier_is_left_out_and_reported(tmp_path, source, backbone):
     assert same(backbone, source)
     assert report.ignored == ("classifier.0.bias", "classifier.0.weight")
     assert str(report) == "26 tensors matched, 2 not needed"
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_a_published_checkpoint_of_iaia_bl_gives_its_backbone(tmp_path, source, backbone, prefix):
+    """Its add-on, prototypes and last layer are left out and reported."""
+    rest = {
+        "prototype_vectors": torch.rand(15, 512, 1, 1),
+        "ones": torch.ones(15, 512, 1, 1),
+        "add_on_layers.0.weight": torch.zeros(8, 32, 1, 1),
+        "add_on_layers.0.bias": torch.zeros(8),
+        "last_layer.weight": torch.zeros(3, 15),
+    }
+    tensors = {f"features.{name}": x for name, x in source.items()} | rest
+    path = write(tmp_path / "w.pth", {prefix + name: x for name, x in tensors.items()})
+    report = start_backbone(backbone, str(path))
+    assert same(backbone, source)
+    assert report is not None
+    assert report.matched == tuple(source)
+    assert report.ignored == tuple(sorted(rest))
+
+
+def test_a_published_checkpoint_of_another_backbone_is_refused(
+    tmp_path, source, backbone, unchanged
+):
+    extra = {"features.features.30.weight": torch.zeros(2, 2, 3, 3)}
+    tensors = {f"features.{name}": x for name, x in source.items()} | extra
+    with pytest.raises(UserError, match=r"features\.30\.weight is not expected"):
+        load_backbone_weights(backbone, write(tmp_path / "w.pth", tensors))
+
+
+def test_a_published_checkpoint_that_is_a_pickled_module_is_not_executed(
+    tmp_path, backbone, unchanged
+):
+    path = tmp_path / "w.pth"
+    torch.save(torch.nn.Sequential(backbone), path)
+    with pytest.raises(UserError, match="more than tensors"):
+        load_backbone_weights(backbone, path)
 
 
 def test_batch_norm_weights_load_with_and_without_their_counters(tmp_path):
@@ -213,7 +257,7 @@ def published(tmp_path, source) -> Published:
     folder = tmp_path / "site"
     folder.mkdir()
     path = write(folder / "vgg16-test.pth", source)
-    return Published(path.as_uri(), hashlib.sha256(path.read_bytes()).hexdigest()[:8])
+    return Published(path.as_uri(), hashlib.sha256(path.read_bytes()).hexdigest(), "test weights")
 
 
 def test_a_published_file_is_downloaded_once(tmp_path, published, source, backbone):
@@ -230,7 +274,7 @@ def test_a_published_file_is_downloaded_once(tmp_path, published, source, backbo
 def test_a_download_with_the_wrong_hash_is_refused_and_leaves_nothing(tmp_path, published):
     cache = tmp_path / "cache"
     with pytest.raises(UserError, match=r"vgg16-test\.pth.*damaged"):
-        fetch_published(published._replace(digest="00000000"), cache)
+        fetch_published(published._replace(digest="0" * 64), cache)
     assert list(cache.iterdir()) == []
 
 
@@ -243,12 +287,130 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path, published):
     assert len(list(cache.iterdir())) == 1
 
 
+def test_a_beginning_of_the_hash_is_not_enough(tmp_path, published):
+    with pytest.raises(UserError, match="damaged"):
+        fetch_published(published._replace(digest=published.digest[:8]), tmp_path / "cache")
+
+
 def test_a_failed_download_says_so_and_leaves_nothing(tmp_path):
     cache = tmp_path / "cache"
-    gone = Published((tmp_path / "gone.pth").as_uri(), "00")
-    with pytest.raises(UserError, match=r"download failed.*model\.backbone\.weights"):
+    gone = Published((tmp_path / "gone.pth").as_uri(), "00", "test weights")
+    with pytest.raises(UserError, match=r"could not be downloaded.*model\.backbone\.weights"):
         fetch_published(gone, cache)
     assert list(cache.iterdir()) == []
+
+
+class Site(BaseHTTPRequestHandler):
+    """Serves `content` once for every request, or breaks off after `sent` bytes."""
+
+    content, sent, requests = b"", None, 0
+
+    def do_GET(self) -> None:
+        type(self).requests += 1
+        if self.path != "/models/vgg16-test.pth":
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.content)))
+        self.end_headers()
+        self.wfile.write(self.content[: self.sent])
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site(source, tmp_path) -> Iterator[tuple[type[Site], Published]]:
+    """A server on the loopback device, and the file that it publishes."""
+    content = write(tmp_path / "source.pth", source).read_bytes()
+    handler = type("Site", (Site,), {"content": content})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}/models/vgg16-test.pth"
+    yield handler, Published(url, hashlib.sha256(content).hexdigest(), "test weights")
+    server.shutdown()
+    server.server_close()
+    thread.join(timeout=10)
+
+
+def test_a_file_is_downloaded_over_http_once_with_progress(tmp_path, site, source, backbone):
+    handler, published = site
+    shown = []
+
+    @contextmanager
+    def bars(what):
+        yield lambda done, total: shown.append((what, done, total))
+
+    path = fetch_published(published, tmp_path / "cache", bars)
+    load_backbone_weights(backbone, path)
+    assert same(backbone, source)
+    assert {what for what, _, _ in shown} == {"downloading vgg16-test.pth"}
+    assert all(0 <= done <= total for _, done, total in shown)
+    assert fetch_published(published, tmp_path / "cache", bars) == path
+    assert handler.requests == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"url": "/models/elsewhere.pth"}, "404"),
+        ({"sent": 100}, "damaged|could not be downloaded"),
+        ({"content": b"x" * 4000}, "damaged"),
+    ],
+)
+def test_what_goes_wrong_over_http_is_one_line_and_leaves_nothing(tmp_path, site, change, message):
+    handler, published = site
+    if "url" in change:
+        published = published._replace(
+            url=published.url.replace("/models/vgg16-test.pth", change["url"])
+        )
+    else:
+        for name, value in change.items():
+            setattr(handler, name, value)
+    with pytest.raises(UserError, match=message) as caught:
+        fetch_published(published, tmp_path / "cache")
+    assert "\n" not in str(caught.value)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_offline_one_line_says_what_to_fetch_where_to_put_it_and_how_to_do_without(
+    monkeypatch, tmp_path
+):
+    with socket.socket() as probe:  # a port that nobody listens on
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("PROTOPYRAMID_CACHE", str(tmp_path / "mine"))
+    offline = VGG16_IMAGENET._replace(url=f"http://127.0.0.1:{port}/vgg16-397923af.pth")
+    with pytest.raises(UserError) as caught:
+        fetch_published(offline)
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in (
+        "torchvision's VGG-16 ImageNet weights",
+        "397923af8e79cdbb6a7127f12361acd7a2f83e06b05044ddf496e83de57a5bf0",
+        str(tmp_path / "mine" / "weights" / "vgg16-397923af.pth"),
+        "--set model.backbone.weights=none",
+    ):
+        assert part in message
+
+
+def test_a_file_that_was_put_into_the_cache_folder_needs_no_network(
+    monkeypatch, tmp_path, source, backbone
+):
+    monkeypatch.setenv("PROTOPYRAMID_CACHE", str(tmp_path))
+    path = write(tmp_path / "put.pth", source)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    (tmp_path / "weights").mkdir()
+    path.rename(tmp_path / "weights" / "vgg16-test.pth")
+    backbone.imagenet = Published("http://127.0.0.1:1/vgg16-test.pth", digest, "test weights")
+    start_backbone(backbone, "imagenet")
+    assert same(backbone, source)
+
+
+def test_the_name_of_the_published_file_carries_the_beginning_of_its_hash():
+    assert VGG16_IMAGENET.name == f"vgg16-{VGG16_IMAGENET.digest[:8]}.pth"
+    assert len(VGG16_IMAGENET.digest) == 64
 
 
 def test_start_backbone_takes_nothing_or_a_file(tmp_path, source, backbone):
@@ -263,7 +425,7 @@ def test_start_backbone_takes_nothing_or_a_file(tmp_path, source, backbone):
 def test_start_backbone_takes_imagenet_from_the_backbones_published_file(
     monkeypatch, tmp_path, source, backbone, published
 ):
-    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    monkeypatch.setenv("PROTOPYRAMID_CACHE", str(tmp_path / "cache"))
     backbone.imagenet = published
     start_backbone(backbone, "imagenet")
     assert same(backbone, source)
@@ -285,7 +447,7 @@ def test_only_the_full_vgg16_without_batch_norm_has_imagenet_weights(options, ex
 def test_a_backbone_without_imagenet_weights_refuses_them_and_downloads_nothing(
     monkeypatch, backbone, unchanged
 ):
-    def never(*arguments):
+    def never(*arguments, **options):
         raise AssertionError("downloaded")
 
     monkeypatch.setattr("protopyramid.model.weights.fetch_published", never)

@@ -53,3 +53,12 @@ def test_a_case_is_passed_through_the_model_once(run: Run, monkeypatch: pytest.M
     fresh.cases.look_up([0, 1])
     fresh.cases.look_up([1, 2, 1])
     assert passes == [2, 1]
+
+
+def test_a_case_has_the_cell_that_its_prototype_was_taken_from(run: Run) -> None:
+    side = run.config.data.image_size
+    for index, case in run.cases.look_up(range(len(run.prototypes))).items():
+        record = run.prototypes[index]
+        stride = run.model.backbone.strides[record.level]
+        expected = (record.col, record.row, record.col + 1, record.row + 1)
+        assert case.cell == pytest.approx([each * stride / side for each in expected])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,11 +10,13 @@ from html.parser import HTMLParser
 
 import pytest
 
+from protopyramid.config import differences, load_config
 from protopyramid.data.manifest import Manifest
 from protopyramid.evaluation.evaluate import evaluate_run
 from protopyramid.evaluation.results import read_evaluation
 from protopyramid.explanations.ranking import RankedImage
 from protopyramid.prototypes.pruning import prune
+from protopyramid.reports.facts import difference_rows, difference_title, difference_words
 from protopyramid.reports.model_card import write_model_card
 from protopyramid.reports.report import write_report
 from protopyramid.runs.run import Run
@@ -80,6 +83,7 @@ def test_report_is_one_page_without_network_or_script(evaluated: Run, manifest: 
         "Prototypes",
         "Health of the prototypes",
         "Training",
+        "Differences from FPN-IAIA-BL",
     ]
     assert "Best explained" in page and "Worst explained" in page and "chance" in page
 
@@ -107,6 +111,15 @@ def test_report_without_evaluation_or_samples_says_so(run: Run) -> None:
     page = write_report(run).read_text()
     checked(page)
     assert "Not evaluated yet" in page and "Explained cases" not in page
+
+
+def test_report_says_how_many_cases_are_of_another_class(run: Run) -> None:
+    words = "come from a training image of another class"
+    assert words not in write_report(run).read_text()
+    changed = [replace(record, label="negative") for record in run.prototypes]
+    count = sum(record.class_name != "negative" for record in changed)
+    page = write_report(replace(run, prototypes=changed)).read_text()
+    assert f"{count} of {len(changed)} prototypes {words}" in page
 
 
 def test_report_says_in_words_that_no_case_is_right_for_the_right_reason(
@@ -159,3 +172,31 @@ def test_model_card_tells_what_was_pruned(run: Run, manifest: Manifest, tmp_path
 
 def test_model_card_without_evaluation(run: Run) -> None:
     assert "Not evaluated yet" in write_model_card(run, None).read_text()
+
+
+def test_card_and_report_list_every_difference_from_the_paper(evaluated: Run) -> None:
+    found = differences(evaluated.config, evaluated.start)
+    assert len(found) > 10
+    card = write_model_card(evaluated).read_text()
+    page = html.unescape(re.sub("<[^>]+>", " ", write_report(evaluated).read_text()))
+    assert f"This is not FPN-IAIA-BL as published: {len(found)} settings differ" in card
+    assert "FPN-IAIA-BL, modified" in card and "FPN-IAIA-BL, modified" in page
+    for each in found:
+        assert f"| `{each.key}` | {each.paper} | {each.run} |" in card
+        assert all(part in page for part in (each.key, each.paper, each.run))
+
+
+def test_a_run_of_the_paper_to_the_letter_lists_none_and_bears_its_name(evaluated: Run) -> None:
+    letter = replace(evaluated, config=load_config("fpn-iaia-bl", {"train.seed": 5}))
+    assert difference_rows(letter) == []
+    assert letter.system_title == "FPN-IAIA-BL"
+    assert difference_words(letter).startswith("None: every setting is that of FPN-IAIA-BL")
+
+
+def test_our_variant_bears_its_own_name(evaluated: Run) -> None:
+    ours = replace(evaluated, config=load_config("protopyramid"))
+    assert ours.system_title == "protopyramid"
+    assert difference_title(ours) == "Differences from FPN-IAIA-BL"
+    assert [row[0] for row in difference_rows(ours)] == [
+        each.key for each in differences(ours.config)
+    ]

@@ -35,6 +35,13 @@ def test_an_entry_is_read_and_written_alike(tmp_path: Path) -> None:
     assert record.to_json() == ENTRY and list(record.to_json()) == list(ENTRY)
 
 
+def test_the_label_of_the_source_image_is_kept_and_told_where_it_is_another(tmp_path: Path) -> None:
+    content = [{**ENTRY, "label": "indistinct"}, {**ENTRY, "label": "spiculated"}, ENTRY]
+    records = read(tmp_path, content)
+    assert [record.to_json() for record in records] == content
+    assert [record.other_label for record in records] == ["indistinct", None, None]
+
+
 def test_keys_of_later_versions_are_ignored(tmp_path: Path) -> None:
     (record,) = read(tmp_path, [{**ENTRY, "note": "new"}])
     assert record.to_json() == ENTRY
@@ -48,6 +55,7 @@ def test_keys_of_later_versions_are_ignored(tmp_path: Path) -> None:
         ([{key: ENTRY[key] for key in ENTRY if key != "level"}], 'no "level"'),
         ([{**ENTRY, "index": True}], '"index" is True'),
         ([{**ENTRY, "class": 2}], '"class" is 2'),
+        ([{**ENTRY, "label": 1}], '"label" is 1'),
         ([{**ENTRY, "similarity": "high"}], "\"similarity\" is 'high'"),
         ([{**ENTRY, "box": [0, 1]}], "not four numbers"),
         ([{**ENTRY, "box": [0, 0, 1, "x"]}], "not four numbers"),

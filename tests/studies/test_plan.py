@@ -34,14 +34,15 @@ def test_the_recipe_has_the_data_and_views_of_the_systems_it_is_compared_with():
         expected = apart.get(key, tuple(value) if isinstance(value, list) else value)
         assert attrgetter(key)(recipe) == expected, key
     long = read_study(STUDIES / "cbis-looks.toml")
-    config = variant_config(long, long.variant("fpn-iaia-bl-looks"), 0, STUDIES)
+    config = variant_config(long, long.variant("protopyramid-looks"), 0, STUDIES)
     threads = {"train": config.train.model_copy(update={"threads": recipe.train.threads})}
     assert config.model_copy(update=threads) == recipe
 
 
 @pytest.mark.parametrize("overlay", ["demo", "demo-second"])  # the second: its name of before
 def test_a_variant_is_its_preset_with_named_then_single_settings_on_top(overlay, tmp_path):
-    text = ONE + f'on = "{overlay}"\nset = {{ "loss.contrast" = 3.0 }}\n'
+    ours = ONE.replace("fpn-iaia-bl", "protopyramid")
+    text = ours + f'on = "{overlay}"\nset = {{ "loss.contrast" = 3.0 }}\n'
     study = read_study(written(tmp_path, text))
     config = variant_config(study, study.variants[0], 7, tmp_path)
     assert config.loss.contrast == 3.0 != load_config("demo").loss.contrast
@@ -91,7 +92,7 @@ def test_what_a_study_may_be_like_is_a_study_beside_it(tmp_path):
         ("odd.toml", "variants"),
         ("../x.toml", "in the same folder"),
         ("nowhere.toml", "cannot be read"),
-        ("study.toml", "like itself"),
+        ("study.toml", "leads back to itself"),
     ]:
         with pytest.raises(UserError, match=words):
             read_study(written(tmp_path, f'like = "{name}"\n{ONE}'))
@@ -121,7 +122,7 @@ def test_a_variant_may_be_the_run_of_another_with_other_settings(tmp_path):
     [
         ("title = ", "not valid TOML"),
         (ONE.replace('preset = "fpn-iaia-bl"', ""), "give its preset"),
-        (ONE + '[[variants]]\nname = "b"\nrun_of = "c"\n', "not a variant before it"),
+        (ONE + '[[variants]]\nname = "b"\nrun_of = "c"\n', "not an earlier variant"),
         (
             ONE + '[[variants]]\nname = "b"\nrun_of = "a"\nset = { "train.seed" = 1 }\n',
             "so train.seed cannot be set",
@@ -138,8 +139,8 @@ def test_a_variant_may_be_the_run_of_another_with_other_settings(tmp_path):
         (ONE + 'colour = "red"\n', "colour"),
         (ONE.replace('"a"', '"../a"'), "name"),
         (ONE + ONE.partition("\n")[2], 'two variants are called "a"'),
-        (ONE + 'backbone_from = "b"\n', "not a variant before it"),
-        (ONE + 'on = "huge"\n', "small, demo"),
+        (ONE + 'backbone_from = "b"\n', "not an earlier variant"),
+        (ONE + 'on = "huge"\n', "small, protopyramid, demo"),
         (ONE + 'set = { "loss.contrasts" = 1.0 }\n', "loss.contrast"),
         (ONE.replace("fpn-iaia-bl", "nowhere.toml"), "nowhere.toml"),
     ],

@@ -32,22 +32,25 @@ def built() -> Iterator[list[str]]:
         yield flushes
 
 
-def one_phase(cut: int, **options: Any) -> Any:
+def one_phase(cut: int, preset: str = "fpn-iaia-bl", **options: Any) -> Any:
     phase = {"step": "train", "learns": LEARNS[cut], "epochs": 2, "views": 2}
     schedule = [phase, {"step": "project"}, {"step": "fit-head"}]
-    return tiny(train__schedule=schedule, **options)
+    return tiny(preset, train__schedule=schedule, **options)
 
 
 @pytest.mark.parametrize("cut", [5, 3])
+@pytest.mark.parametrize("preset", ["fpn-iaia-bl", "protopnet"])
 def test_cached_training_is_uncached_training_on_the_same_copies(
-    phantoms: Path, tmp_path: Path, cut: int
+    phantoms: Path, tmp_path: Path, cut: int, preset: str
 ) -> None:
+    """ProtoPNet's backbone has a pool after its last block: maps cached there are pooled."""
     reached: list[str] = []
     with observed_by(reached.append):
-        cached = train_run(one_phase(cut), phantoms, tmp_path / "cached")
+        cached = train_run(one_phase(cut, preset), phantoms, tmp_path / "cached")
         assert reached.count("cache-write") == 24 * 3 / 8 + 8 / 8
         reached.clear()
-        plain = train_run(one_phase(cut, train__cache__enabled=False), phantoms, tmp_path / "plain")
+        uncached = one_phase(cut, preset, train__cache__enabled=False)
+        plain = train_run(uncached, phantoms, tmp_path / "plain")
         assert "cache-write" not in reached
     ours, theirs = (load_file(run / "model.safetensors") for run in (cached, plain))
     for name, tensor in theirs.items():
@@ -122,6 +125,25 @@ def test_systems_with_the_same_frozen_blocks_share_a_cache(
     assert len(built) == 6
     assert len(list(shared.iterdir())) == 2
     assert (own / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+
+
+def test_a_cache_is_not_shared_between_a_backbone_with_and_one_without_its_last_pool(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    """The pool has no weights, so the frozen weights are the same."""
+    sources = {
+        pooled: Trainer(
+            one_phase(5, "protopnet", model__backbone__last_pool=pooled),
+            read_manifest(phantoms),
+            RunFolder(tmp_path / str(pooled)),
+            start_fabric(1, "32-true", "cpu"),
+        ).passes.train.source
+        for pooled in (True, False)
+    }
+    assert sources[True].key(5, 2) != sources[False].key(5, 2)
+    assert sources[True].layouts(5, 0)[0].shapes[5][1:] == (1, 1)
+    assert sources[False].layouts(5, 0)[0].shapes[5][1:] == (2, 2)
+    assert sources[True].key(3, 2) == sources[False].key(3, 2)
 
 
 def test_the_reference_has_deleted_its_cache(reference: Reference) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 from torch import nn
 
+from protopyramid.config.schema import TrainPhaseConfig
 from protopyramid.errors import UserError
 from protopyramid.runs.folder import RunFolder
 from protopyramid.training.checkpoint import (
@@ -18,6 +20,7 @@ from protopyramid.training.checkpoint import (
     save_best,
     save_checkpoint,
 )
+from protopyramid.training.parts import make_optimiser
 from protopyramid.training.state import Position, State
 
 RECORDS = [{"index": 0, "class": "spiculated", "level": 2, "image": "ä b.png", "similarity": 0.5}]
@@ -40,9 +43,12 @@ def state(phase: int = 1) -> State:
     return State(Position(phase, 2, 3), (0.75, -1.25), RECORDS, {"fine": 0.1}, 3)
 
 
-def test_training_continues_from_a_checkpoint_as_if_it_had_not_stopped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["adamw", "adam"])
+def test_training_continues_from_a_checkpoint_as_if_it_had_not_stopped(
+    kind: Literal["adamw", "adam"], tmp_path: Path
+) -> None:
     model = network()
-    optimiser = torch.optim.AdamW(model.parameters(), 0.01)
+    optimiser = make_optimiser({"neck": list(model.parameters())}, TrainPhaseConfig(), kind)
     for seed in range(3):
         step(model, optimiser, seed)
     save_checkpoint(RunFolder(tmp_path), 7, state(), model.state_dict(), optimiser)
@@ -53,7 +59,7 @@ def test_training_continues_from_a_checkpoint_as_if_it_had_not_stopped(tmp_path:
     assert (restored.number, restored.state) == (7, state())
     again = network()
     again.load_state_dict(restored.model)
-    other = torch.optim.AdamW(again.parameters(), 0.01)
+    other = make_optimiser({"neck": list(again.parameters())}, TrainPhaseConfig(), kind)
     restore_optimiser(other, restored.optimiser)
     for parameter, values in other.state.items():
         assert values["exp_avg"].stride() == parameter.stride()

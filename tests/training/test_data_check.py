@@ -53,6 +53,27 @@ def test_data_that_does_not_suffice_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_class_without_annotations_is_refused_where_prototypes_need_them(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    """Negatives, which have nothing to annotate, are not."""
+
+    def bare(row: str) -> str:
+        return without_annotation(row) if ",spiculated,train," in row else row
+
+    manifest = copy_manifest(phantoms, tmp_path / "data", bare)
+    message = r"class spiculated has no annotated training images.*projection\.annotated_only=false"
+    with pytest.raises(UserError, match=message):
+        training_manifest(manifest, tiny("iaia-bl"))
+    training_manifest(manifest, tiny("iaia-bl", projection__annotated_only=False))
+    training_manifest(phantoms, tiny("iaia-bl"))
+    few = copy_manifest(
+        phantoms, tmp_path / "few", lambda row: row if "patient0001" in row else bare(row)
+    )
+    with pytest.raises(UserError, match="annotated training images but 5 prototypes"):
+        training_manifest(few, tiny("iaia-bl", projection__unique="image"))
+
+
 def test_other_labels_are_one_line_whose_advice_works(phantoms: Path, tmp_path: Path) -> None:
     names = {"circumscribed": "smooth", "indistinct": "o'blurred", "spiculated": "star"}
 
@@ -136,3 +157,19 @@ def test_lesions_without_a_place_are_told_where_lesions_are_cut_out(
     ):
         training_manifest(folder / "part.csv", tiny(data__crop="lesion"))
     (folder / "part.csv").unlink()
+
+
+def test_balancing_by_source_needs_the_sources(phantoms: Path, tmp_path: Path) -> None:
+    balanced = tiny(data__balance="source-class")
+    with pytest.raises(
+        UserError, match=r"row \d+ and 23 more rows: no source, but data.balance is"
+    ):
+        training_manifest(phantoms, balanced)
+
+    def with_source(row: str) -> str:
+        return f"{row},source" if row.startswith("image,") else f"{row},film"
+
+    header, *rows = copy_manifest(phantoms, tmp_path / "data", str).read_text().splitlines()
+    path = tmp_path / "data/several.csv"
+    path.write_text("\n".join(with_source(row) for row in (header, *rows)) + "\n")
+    assert {sample.source for sample in training_manifest(path, balanced).samples} == {"film"}

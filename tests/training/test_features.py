@@ -103,3 +103,24 @@ def test_a_cache_made_with_another_padding_is_not_taken(phantoms: Path, tmp_path
         for padding in ("zeros", "replicate")
     )
     assert first != second
+
+
+def test_a_cache_of_another_annotation_is_not_taken_and_masks_are_bands(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    """Caches hold masks too: those of the lesion must not serve for the margin."""
+    sources = [
+        source_of(phantoms, tmp_path, **options)[0]
+        for options in (
+            {},
+            {"data__annotation": "margin"},
+            {"data__annotation": "margin", "data__margin_band__outer": 0.2},
+        )
+    ]
+    assert len({source.key(3, 1) for source in sources}) == 3
+    lesion, margin, wider = (
+        source.store.load(range(len(source.store))).masks.sum((1, 2)) for source in sources
+    )
+    assert (lesion > 0).any()
+    assert (margin[lesion > 0] > 0).all() and (wider[lesion > 0] > margin[lesion > 0]).all()
+    assert not torch.equal(lesion, margin)

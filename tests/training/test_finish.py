@@ -13,6 +13,7 @@ from PIL import Image
 
 from protopyramid.data.images import content_hash, prepare_sample, read_image
 from protopyramid.data.manifest import read_manifest
+from protopyramid.data.store import ImageStore
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
 from protopyramid.training import finish
@@ -111,3 +112,17 @@ def test_the_model_is_the_last_file_to_be_written(
     assert written[-2:] == ["prototypes.json", "model.safetensors"]
     assert (tmp_path / "model.safetensors").read_bytes() == reference.model
     assert json.loads((tmp_path / "prototypes.json").read_text()) == records
+
+
+def test_a_record_has_the_label_of_its_source_image_whatever_its_class(
+    reference: Reference,
+) -> None:
+    run = load_run(reference.folder)
+    labels = {sample.name: sample.label for sample in read_manifest(reference.manifest).samples}
+    assert all(record.label == labels[record.image] for record in run.prototypes)
+    samples = read_manifest(reference.manifest).split("train")
+    other = next(each for each in samples if each.label != run.prototypes[0].class_name)
+    entry = {**run.prototypes[0].to_json(), "image": other.name}
+    store = ImageStore(samples, run.config.data)
+    (found,) = finish.prototype_records(run.model, store, [entry], 8)
+    assert found.label == other.label == found.other_label

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from protopyramid.config.schema import HeadFitConfig
 from protopyramid.errors import UserError
-from protopyramid.training.head_fit import fit_head, image_weights, objective_value
+from protopyramid.training.head_fit import UNBOUNDED, HeadProblem, fit_head, image_weights
 
 Case = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -133,7 +133,7 @@ def test_a_strong_ridge_keeps_the_first_weights() -> None:
     assert torch.allclose(fit.weight, first, atol=1e-4)
 
 
-def test_objective_value_is_the_sum_written_out() -> None:
+def test_the_objective_is_the_sum_written_out() -> None:
     data = case("log-l2", n=30)
     weight = torch.randn(3, 9, generator=torch.Generator().manual_seed(4))
     for settings in (
@@ -141,7 +141,8 @@ def test_objective_value_is_the_sum_written_out() -> None:
         HeadFitConfig(l1=0.02, ridge=0.03, balance=False),
     ):
         expected = naive_objective(weight.double().numpy(), data, settings)
-        assert objective_value(weight, *data, settings) == pytest.approx(expected, rel=1e-9)
+        found = HeadProblem(*data, settings).objective(weight.double())
+        assert found == pytest.approx(expected, rel=1e-9)
 
 
 def test_balance_gives_every_present_class_the_same_weight_and_n_in_sum() -> None:
@@ -149,8 +150,8 @@ def test_balance_gives_every_present_class_the_same_weight_and_n_in_sum() -> Non
     weights = image_weights(labels, 4, balance=True)
     sums = [float(weights[labels == c].sum()) for c in (0, 2, 3)]
     assert sums == pytest.approx([57 / 3] * 3)
-    given = image_weights(labels, 4, True, torch.tensor([1.0, 1.0, 10.0, 25.0]))
-    assert [float(given[labels == c].sum()) for c in (0, 2, 3)] == pytest.approx([57 / 3] * 3)
+    assert float(weights.sum()) == pytest.approx(57)
+    assert image_weights(labels, 4, balance=False).tolist() == pytest.approx([1.0] * 57)
 
 
 def test_balance_is_the_same_as_repeating_the_rare_images() -> None:
@@ -196,10 +197,9 @@ def test_the_fit_is_the_same_each_time_and_for_each_order_of_images() -> None:
 def test_the_fit_beats_the_head_it_starts_from_on_the_objective() -> None:
     data = case("cosine")
     fit = fit_head(*data, HeadFitConfig())
-    assert fit.objective < objective_value(data[3], *data, HeadFitConfig())
-    assert fit.objective == pytest.approx(
-        objective_value(fit.weight, *data, HeadFitConfig()), abs=1e-7
-    )
+    problem = HeadProblem(*data, HeadFitConfig())
+    assert fit.objective < problem.objective(data[3].double())
+    assert fit.objective == pytest.approx(problem.objective(fit.weight.double()), abs=1e-7)
     assert fit.weight.dtype == torch.float32 and fit.weight.shape == (3, 9)
 
 
@@ -220,3 +220,93 @@ def test_without_prototypes_it_is_logistic_regression(ridge: float) -> None:
     solver = LogisticRegression(C=strength, fit_intercept=False, tol=1e-10, max_iter=10_000)
     expected = solver.fit(scores.double().numpy(), labels.numpy()).coef_
     assert fitted.numpy() == pytest.approx(expected, abs=1e-4)
+
+
+# -- the ancestors' problem: no ridge ------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["cosine", "log-l2"])
+@pytest.mark.parametrize("l1", [1e-4, 1e-3, 1e-2])
+@pytest.mark.parametrize("count", [3, 4])
+def test_without_a_ridge_the_fit_is_that_of_an_independent_solver(
+    kind: str, l1: float, count: int
+) -> None:
+    """Images of several classes overlap, so there is an optimum.
+
+    With three classes its weights are not unique: a prototype's weights for all classes can be shifted
+    together, up to a zero. Objective and probabilities are.
+    """
+    data = case(kind, n=160, m=4 * count, count=count)
+    settings = HeadFitConfig(l1=l1, ridge=0, balance=False)
+    expected = independent_fit(data, settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = fit_head(*data, settings)
+    assert fit.optimality <= settings.tolerance
+    assert not fit.unbounded
+    assert fit.objective == pytest.approx(naive_objective(expected, data, settings), abs=1e-7)
+    ours = (data[0] @ fit.weight.T).softmax(1).numpy()
+    theirs = data[0].double().numpy() @ expected.T
+    theirs = np.exp(theirs - logsumexp(theirs, axis=1, keepdims=True))
+    assert np.abs(ours - theirs).max() < 1e-4
+    if count == 4:
+        assert np.abs(fit.weight.numpy() - expected).max() < 2e-3 * np.abs(expected).max()
+
+
+def test_without_a_ridge_the_start_does_not_matter() -> None:
+    scores, labels, classes, first = case("log-l2", n=200, m=12, count=4)
+    settings = HeadFitConfig(ridge=0, balance=False)
+    fits = [
+        fit_head(scores, labels, classes, start, settings)
+        for start in (first, torch.zeros_like(first))
+    ]
+    assert torch.allclose(fits[0].weight, fits[1].weight, atol=1e-3)
+
+
+def test_a_ridge_and_class_weights_make_it_another_problem() -> None:
+    scores, labels, classes, first = case("log-l2", n=200, m=12, count=4)
+    keep = (labels > 0) | (torch.arange(200) % 4 == 0)  # one class is rare
+    data = (scores[keep], labels[keep], classes, first)
+    plain = HeadFitConfig(ridge=0, balance=False)
+    best = fit_head(*data, plain)
+    for other in (HeadFitConfig(ridge=1e-3, balance=False), HeadFitConfig(ridge=0)):
+        weight = fit_head(*data, other).weight
+        assert HeadProblem(*data, plain).objective(weight.double()) > best.objective + 1e-4
+
+
+@pytest.mark.parametrize("most", [1, 4, 500])
+def test_separable_classes_have_no_optimum_without_a_ridge_and_that_is_told(most: int) -> None:
+    scores, labels, classes, first = case("cosine")
+    separable = scores + 0.8 * (labels[:, None] == classes)
+    settings = HeadFitConfig(ridge=0, balance=False, max_iterations=most)
+    with pytest.warns(UserWarning) as told:
+        fit = fit_head(separable, labels, classes, first, settings)
+    assert [str(each.message) for each in told] == [UNBOUNDED]
+    assert "\n" not in UNBOUNDED
+    assert fit.unbounded and fit.iterations <= most
+    assert fit.weight.isfinite().all()
+    own = torch.arange(3)[:, None] == classes
+    further = fit.weight + own * fit.weight  # own-class weights of twice the length
+    problem = HeadProblem(separable, labels, classes, first, settings)
+    assert problem.objective(further.double()) < problem.objective(fit.weight.double())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not fit_head(separable, labels, classes, first, HeadFitConfig()).unbounded
+
+
+def test_the_fit_stops_after_so_many_iterations() -> None:
+    data = case("cosine", n=200, m=20, count=4)
+    with pytest.warns(UserWarning, match="after 3 iterations"):
+        fit = fit_head(*data, HeadFitConfig(ridge=0, balance=False, max_iterations=3))
+    assert fit.iterations == 3 and not fit.unbounded
+
+
+def test_without_a_ridge_constant_and_repeated_scores_are_solved_too() -> None:
+    scores, labels, classes, first = case("cosine", n=200, m=20, count=4)
+    settings = HeadFitConfig(ridge=0, balance=False)
+    for x in (torch.full_like(scores, 2.0), torch.zeros_like(scores)):
+        fit = fit_head(x, labels, classes, first, settings)
+        assert fit.optimality <= 1e-7 and fit.weight.isfinite().all()
+    once = fit_head(scores, labels, classes, first, settings)
+    twice = fit_head(
+        torch.cat([scores, scores], 1), labels, classes.repeat(2), first.repeat(1, 2), settings
+    )
+    assert twice.objective == pytest.approx(once.objective, abs=1e-7)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 from torch import nn
@@ -122,3 +124,33 @@ def test_a_backbone_without_cuts_learns_as_a_whole_or_not_at_all(model: Prototyp
         assert frozen_cut(model, ["neck"]) == 5
     finally:
         model.backbone.cuts = cuts
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_weight_decay_is_coupled_in_adam_and_decoupled_in_adamw(
+    kind: Literal["adam", "adamw"],
+) -> None:
+    """Two steps by the published formulae: in Adam, the decay passes through the moments."""
+    rate, decay = 1e-2, 0.3
+    weights, start = [0.7, -1.3, 0.02], torch.tensor([0.7, -1.3, 0.02], dtype=torch.float64)
+    slopes = [[0.1, -0.2, 0.0], [0.3, 0.1, -0.4]]
+    parameter, point = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    step = TrainPhaseConfig(learning_rate=rate, weight_decay=decay)
+    optimiser = make_optimiser({"neck": [parameter], "prototypes": [point]}, step, kind)
+    for slope in slopes:
+        parameter.grad = point.grad = torch.tensor(slope, dtype=torch.float64)
+        optimiser.step()
+
+    def naive(weight: float, column: int, decay: float) -> float:
+        first = second = 0.0
+        for t, row in enumerate(slopes, start=1):
+            slope = row[column] + (decay * weight if kind == "adam" else 0.0)
+            first = 0.9 * first + 0.1 * slope
+            second = 0.999 * second + 0.001 * slope**2
+            move = first / (1 - 0.9**t) / ((second / (1 - 0.999**t)) ** 0.5 + 1e-8)
+            shrunk = weight if kind == "adam" else weight * (1 - rate * decay)
+            weight = shrunk - rate * move
+        return weight
+
+    assert parameter.tolist() == pytest.approx([naive(w, j, decay) for j, w in enumerate(weights)])
+    assert point.tolist() == pytest.approx([naive(w, j, 0.0) for j, w in enumerate(weights)])

@@ -75,8 +75,9 @@ def collect(
     rule: ProjectionConfig,
     order: list[int] | None = None,
     batch: int = 4,
+    negative: int | None = None,
 ) -> Candidates:
-    collector = CandidateCollector(prototypes, rule)
+    collector = CandidateCollector(prototypes, rule, negative)
     order = list(range(len(data.labels))) if order is None else order
     for start in range(0, len(order), batch):
         at = torch.tensor(order[start : start + batch])
@@ -111,7 +112,12 @@ def naive_cells(
 
 
 def naive_patches(
-    prototypes: PrototypeLayer, data: World, rule: ProjectionConfig, kind: str, j: int
+    prototypes: PrototypeLayer,
+    data: World,
+    rule: ProjectionConfig,
+    kind: str,
+    j: int,
+    negative: int | None = None,
 ) -> list[tuple[float, int, int, int]]:
     """Every eligible patch of prototype j as (-similarity, image, row, col), best first."""
     level = int(prototypes.levels[j])
@@ -119,6 +125,8 @@ def naive_patches(
     found = []
     for image in range(len(data.labels)):
         if rule.source == "class" and data.labels[image] != prototypes.classes[j]:
+            continue
+        if rule.annotated_only and not data.annotated[image] and data.labels[image] != negative:
             continue
         for row, col in naive_cells(data, image, level, rule):
             patch = data.z[level][image, :, row, col].double().numpy()
@@ -165,6 +173,37 @@ def test_choice_is_that_of_a_search_over_all_images_and_cells(
     )
     got = list(zip(choice.image.tolist(), choice.row.tolist(), choice.col.tolist(), strict=True))
     assert got == expected
+
+
+@pytest.mark.parametrize("source", ["class", "any"])
+@pytest.mark.parametrize("negative", [None, 1])
+def test_only_annotated_images_and_negatives_are_projected_onto(
+    source: str, negative: int | None
+) -> None:
+    data, prototypes = world(), layer()
+    rule = ProjectionConfig.model_validate(
+        {"unique": "none", "source": source, "annotated_only": True}
+    )
+    found = collect(prototypes, data, rule, negative=negative)
+    anywhere = collect(prototypes, data, rule.model_copy(update={"annotated_only": False}))
+    for j in range(len(prototypes.vectors)):
+        minus, *place = naive_patches(prototypes, data, rule, "cosine", j, negative)[0]
+        assert [int(x[j, 0]) for x in (found.image, found.row, found.col)] == place
+        assert float(found.similarity[j, 0]) == pytest.approx(-minus, abs=1e-5)
+    eligible = data.annotated | (data.labels == negative if negative is not None else False)
+    assert eligible[found.image].all()
+    assert not eligible[anywhere.image].all()  # without the rule, others are nearer
+
+
+def test_a_class_without_annotated_images_is_told_and_what_to_do() -> None:
+    data, prototypes = world(), layer()
+    data.annotated[data.labels == 2] = False
+    rule = ProjectionConfig(annotated_only=True, unique="none")
+    candidates = collect(prototypes, data, rule)
+    message = r'class "spiky".*only 0 eligible annotated.*projection\.annotated_only = false'
+    with pytest.raises(UserError, match=message):
+        project(prototypes, candidates, rule, NAMES)
+    project(prototypes, collect(prototypes, data, rule, negative=2), rule, NAMES)
 
 
 @pytest.mark.parametrize("unique", ["image", "patch"])

@@ -211,3 +211,17 @@ def test_resume_in_a_new_folder_begins(
     kill = fault("batch")
     assert command(*reference.arguments(out), "--resume", faults=[kill]).code == -signal.SIGKILL
     assert (out / "format").is_file()
+
+
+def test_a_run_that_learns_by_adam_is_killed_and_ends_in_the_same_bytes(
+    command: Command, reference: Reference, tmp_path: Path
+) -> None:
+    by_adam = ["--set", "train.optimizer=adam"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert command(*reference.arguments(whole), *by_adam).code == 0
+    done = command(*reference.arguments(killed), *by_adam, faults=[fault("batch", 5)])
+    assert done.code == -signal.SIGKILL, done.stderr
+    assert command(*reference.arguments(killed), *by_adam, "--resume").code == 0
+    models = [(path / "model.safetensors").read_bytes() for path in (whole, killed)]
+    assert models[0] == models[1]
+    assert models[0] != reference.model

@@ -119,3 +119,27 @@ def test_negatives_are_drawn_once_for_the_run_or_anew_each_epoch() -> None:
 )
 def test_all_images_are_used_where_negatives_are_few_or_unnamed(setting: DataConfig) -> None:
     assert training_pool(LABELS, setting, 0, 0).tolist() == list(range(len(LABELS)))
+
+
+def test_pairs_of_source_and_class_are_drawn_equally_often() -> None:
+    sources = (np.arange(len(LABELS)) % 10 == 0).astype(np.int64)  # few of the second source
+    draws = epoch_batches(LABELS, ANNOTATED, data(balance="source-class"), 16, 3, 1, sources)
+    drawn = flat(draws)
+    pairs = Counter(zip(sources[drawn].tolist(), LABELS[drawn].tolist(), strict=True))
+    present = set(zip(sources.tolist(), LABELS.tolist(), strict=True))
+    assert set(pairs) == present
+    assert set(pairs.values()) == {-(-len(LABELS) // len(present))}
+    for draw in draws:
+        groups = {(sources[index], LABELS[index]) for index in draw.images}
+        assert len(groups) == len(present)
+
+
+def test_sources_change_nothing_unless_they_are_balanced() -> None:
+    sources = (np.arange(len(LABELS)) % 3).astype(np.int64)
+    for balance in ("none", "class"):
+        settings_ = data(balance=balance)
+        plain = epoch_batches(LABELS, ANNOTATED, settings_, 16, 0, 0)
+        assert flat(plain) == flat(epoch_batches(LABELS, ANNOTATED, settings_, 16, 0, 0, sources))
+    single = data(balance="source-class")
+    one = np.zeros(len(LABELS), np.int64)
+    assert flat(epoch_batches(LABELS, ANNOTATED, single, 16, 0, 0, one)) == flat(batches())

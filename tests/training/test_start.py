@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from protopyramid.config import dump_config
+from protopyramid.config import differences, dump_config
+from protopyramid.config.schema import Config
 from protopyramid.data.images import normalise
 from protopyramid.data.manifest import read_manifest
 from protopyramid.data.store import ImageStore
@@ -23,7 +25,7 @@ from protopyramid.runs.folder import RunFolder
 from protopyramid.training import start as start_module
 from protopyramid.training.distributed import start_fabric
 from protopyramid.training.engine import train_run
-from protopyramid.training.start import centre_pyramid
+from protopyramid.training.start import centre_pyramid, warn_of_frozen_random_backbone
 from protopyramid.training.trainer import Trainer
 from protopyramid.utils.faults import observed_by
 
@@ -180,3 +182,65 @@ def test_a_backbone_of_another_width_is_refused(reference: Reference, tmp_path: 
     config = tiny(model__backbone__width=0.125)
     with pytest.raises(UserError, match="its backbone does not fit this one"):
         train_run(config, reference.manifest, tmp_path / "run", backbone_from=reference.folder)
+
+
+FROZEN = [{"step": "train", "name": "A", "learns": PARTS, "epochs": 1}, *HEAD_ALONE[1:]]
+LEARNING = [{**FROZEN[0], "learns": ["backbone.5", *PARTS]}, *HEAD_ALONE[1:]]
+
+
+def start_warnings(config: Config, backbone_from: Path | None = None) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_frozen_random_backbone(config, backbone_from)
+    return [str(each.message) for each in caught]
+
+
+def test_a_frozen_random_backbone_is_warned_of_in_one_line(phantoms: Path, tmp_path: Path) -> None:
+    config = tiny(train__schedule=FROZEN)
+    (line,) = start_warnings(config)
+    assert "phase A trains on a frozen backbone with random weights" in line
+    assert "weights=imagenet" in line and "--backbone-from" in line and "\n" not in line
+    with pytest.warns(UserWarning, match="frozen backbone with random weights"):
+        train_run(config, phantoms, tmp_path / "run")
+
+
+def test_a_backbone_that_learns_or_has_learned_is_not_warned_of(tmp_path: Path) -> None:
+    assert start_warnings(tiny(train__schedule=LEARNING)) == []
+    assert start_warnings(tiny(train__schedule=FROZEN), tmp_path) == []
+    assert start_warnings(tiny(train__schedule=FROZEN, model__backbone__weights="imagenet")) == []
+    once = [LEARNING[0], FROZEN[0], *HEAD_ALONE[1:]]  # by phase A, it has learned
+    assert start_warnings(tiny(train__schedule=once)) == []
+
+
+def test_another_runs_backbone_takes_the_place_of_the_weights(
+    reference: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is downloaded, although the preset starts from ImageNet."""
+
+    def never(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr(start_module, "start_backbone", never)
+    config = tiny(train__schedule=HEAD_ALONE, model__backbone__weights="imagenet")
+    out = train_run(config, reference.manifest, tmp_path / "run", backbone_from=reference.folder)
+    assert json.loads((out / "data.json").read_text())["backbone"] == "run run"
+
+
+def test_weights_that_are_missing_leave_no_run_behind(phantoms: Path, tmp_path: Path) -> None:
+    config = tiny(model__backbone__weights="nowhere.safetensors")
+    with pytest.raises(UserError, match="nowhere"):
+        train_run(config, phantoms, tmp_path / "run")
+    assert not (tmp_path / "run" / "config.toml").exists()
+
+
+def test_a_run_records_how_it_differs_from_the_paper(reference: Reference, tmp_path: Path) -> None:
+    facts = json.loads((reference.folder / "data.json").read_text())
+    assert facts["differences"] == [each.to_json() for each in differences(tiny(), "random")]
+    assert {"key", "paper", "run"} == set(facts["differences"][0])
+    weights = "model.backbone.weights"
+    assert weights in [each["key"] for each in facts["differences"]]
+    config = tiny(train__schedule=HEAD_ALONE)
+    out = train_run(config, reference.manifest, tmp_path / "run", backbone_from=reference.folder)
+    later = json.loads((out / "data.json").read_text())["differences"]
+    assert later == [each.to_json() for each in differences(config, "run run")]
+    assert weights not in [each["key"] for each in later]

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+import protopyramid as pp
 from protopyramid.data.images import normalise, prepare_sample, read_image
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
@@ -181,6 +182,34 @@ def test_every_preset_trains_to_the_end(preset: str, phantoms: Path, tmp_path: P
         assert not (tmp_path / "run/prototypes").exists()
         return
     nearest_patches_agree(tmp_path / "run", phantoms)
+
+
+def test_the_black_box_with_hidden_layers_trains_and_is_used(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    """Validation, limits, evaluation, prediction and explanation work on a head that is not linear."""
+    config = tiny(
+        "vgg16",
+        model__backbone__last_pool=True,
+        model__pooling__kind="flatten",
+        model__head__hidden=[16, 16],
+        model__head__dropout=0.5,
+        train__schedule=[{"step": "train", "learns": ["backbone.5", "head"], "epochs": 2}],
+    )
+    run = pp.train(config, phantoms, tmp_path / "run")
+    best = [
+        line for line in RunFolder(tmp_path / "run").read_lines("metrics.jsonl") if line["best"]
+    ]
+    samples = read_manifest(phantoms).split("validation")
+    said = run.predict([sample.image for sample in samples])
+    right = [one["predicted"] == sample.label for one, sample in zip(said, samples, strict=True)]
+    assert np.mean(right) == pytest.approx(best[-1]["validation"]["accuracy"])
+    assert all(isinstance(one["unlike_training"], bool) for one in said)
+    explanation = run.explain(samples[0].image)
+    assert explanation.to_json()["prototypes"] == []
+    assert "contribution" in explanation.to_json()["note"]
+    assert explanation.save(tmp_path / "why.png").stat().st_size > 10_000
+    assert pp.evaluate(run, split="validation", bootstrap=5)
 
 
 def test_other_class_names_work(phantoms: Path, tmp_path: Path) -> None:

@@ -5,34 +5,45 @@ from typing import Annotated
 
 import typer
 
+from protopyramid.cli.options import Jet, OutFolder, ResampleSeed, Split
+
 
 def compare(
     runs: Annotated[
         list[Path],
         typer.Argument(metavar="RUN", help="Run folders; the first is the reference."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")],
+    out: OutFolder,
     data: Annotated[
         Path | None,
         typer.Option(metavar="MANIFEST", help="One manifest for all, by default each run's own."),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    split: Split = "test",
     bootstrap: Annotated[int, typer.Option(min=1, help="Resamples for intervals and test.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+    seed: ResampleSeed = 0,
     figures: Annotated[bool, typer.Option(help="Draw what each run looks at.")] = True,
-    jet: Annotated[bool, typer.Option("--jet", help="Use the paper's colormap, jet.")] = False,
+    levels: Annotated[
+        str,
+        typer.Option(
+            metavar="N,N", help="Draw the leading prototype of each of these levels, e.g. 2,3,5."
+        ),
+    ] = "",
+    jet: Jet = False,
 ) -> None:
     """Compare runs: AUROC with intervals and a paired test, and where their maps activate."""
-    from protopyramid.cli.console import say, show_table
+    from protopyramid.cli.console import parse_numbers, say, show_table
     from protopyramid.utils.files import check_output_folder
 
+    chosen = parse_numbers(levels, "--levels")
     check_output_folder(out)  # before the slow imports
     from protopyramid import api
     from protopyramid.evaluation.comparison_results import auroc_table, localisation_table
+    from protopyramid.reports.comparison import check_levels
     from protopyramid.runs.run import load_run
     from protopyramid.utils.progress import progress_bar
 
     loaded = [load_run(path) for path in runs]
+    check_levels(loaded, chosen)  # before the evaluation, which takes long
     with progress_bar("compare") as update:
         result = api.compare(loaded, data, split, bootstrap=bootstrap, seed=seed, progress=update)
     show_table(*auroc_table(result))
@@ -40,6 +51,6 @@ def compare(
         show_table(*localisation_table(result))
     colours = "jet" if jet else api.COLOUR_MAP
     for path in api.write_comparison(
-        result, loaded, out, data=data, figures=figures, colour_map=colours
+        result, loaded, out, data=data, figures=figures, levels=chosen, colour_map=colours
     ):
         say(str(path))

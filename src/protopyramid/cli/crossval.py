@@ -7,27 +7,27 @@ from typing import Annotated
 
 import typer
 
+from protopyramid.cli.options import Accelerator, Assignments, Preset
+
 
 def crossval(
-    preset: Annotated[str, typer.Argument(help="Name of a preset, or a TOML file.")],
+    preset: Preset,
     data: Annotated[
         Path, typer.Option(help="Manifest of the dataset (CSV); its test rows are never used.")
     ],
     out: Annotated[Path, typer.Option(help="Folder to create; the same command continues in it.")],
     folds: Annotated[int, typer.Option(min=2, help="Number of folds, split by patient.")] = 5,
     seeds: Annotated[
-        str, typer.Option(help="Seeds, separated by commas; each deals the folds differently.")
+        str, typer.Option(help="Seeds, separated by commas; each has folds of its own.")
     ] = "0",
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")
-    ] = None,
+    set_: Assignments = None,
     backbone_from: Annotated[
         Path | None,
         typer.Option(
             help="Start every run from the backbone of another run, which must not have seen this data."
         ),
     ] = None,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    accelerator: Accelerator = "auto",
 ) -> None:
     """Cross-validate by patient: one run per fold and seed, and their mean and spread."""
     from protopyramid.cli.console import parse_numbers, say

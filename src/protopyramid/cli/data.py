@@ -3,14 +3,20 @@
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protopyramid.cli.help import Help, help_unless_command
+from protopyramid.cli.options import DataSeed, FolderArgument, Workers
+
+if TYPE_CHECKING:
+    from protopyramid.config.schema import MarginBandConfig
 
 app = typer.Typer(rich_markup_mode=None)
-FORMATS = "One of cbis-ddsm, mini-mias, inbreast, vindr-mammo, coco, labelme, folders."
+FORMATS = (
+    "One of cbis-ddsm, mini-mias, inbreast, vindr-mammo, cdd-cesm, cmmd, coco, labelme, folders."
+)
 
 
 class Mixed(StrEnum):
@@ -27,6 +33,13 @@ class Margins(StrEnum):
     FIVE = "five"
 
 
+class Regions(StrEnum):
+    """What to do with films that have several outlines."""
+
+    ONLY = "only"
+    ALL = "all"
+
+
 @app.callback(invoke_without_command=True, add_help_option=False)
 def data(context: typer.Context, help: Help = False) -> None:
     """Make and check training data."""
@@ -35,14 +48,12 @@ def data(context: typer.Context, help: Help = False) -> None:
 
 @app.command()
 def phantom(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
-    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same bytes.")] = 0,
+    folder: FolderArgument,
+    seed: DataSeed = 0,
     patients: Annotated[int, typer.Option(min=1, help="Number of patients.")] = 250,
     patches: Annotated[int, typer.Option(min=1, help="Patches per patient.")] = 4,
     size: Annotated[int, typer.Option(min=32, help="Side of a patch, in pixels.")] = 224,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Worker processes (0 = one per CPU core).")
-    ] = 0,
+    workers: Workers = 0,
     force: Annotated[
         bool, typer.Option("--force", help="Write into a folder that is not empty.")
     ] = False,
@@ -73,7 +84,7 @@ def import_(
     source: Annotated[
         Path, typer.Argument(metavar="SRC", help="Folder of the downloaded dataset.")
     ],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")],
+    folder: FolderArgument,
     margin: Annotated[
         float,
         typer.Option(
@@ -90,9 +101,20 @@ def import_(
         float, typer.Option(min=0, max=0.9, help="Test fraction of a dataset that has no splits.")
     ] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the splits and tissue patches.")] = 0,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Worker processes (0 = one per CPU core).")
-    ] = 0,
+    regions: Annotated[
+        Regions,
+        typer.Option(
+            help="Films with several outlines and one margin: skip them (only), or take all outlines."
+        ),
+    ] = Regions.ONLY,
+    margin_column: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column of the mass margins, if the header of a spreadsheet is not understood.",
+        ),
+    ] = "",
+    workers: Workers = 0,
 ) -> None:
     """Make crops, masks and a manifest from a public dataset or from annotated images.
 
@@ -108,7 +130,15 @@ def import_(
     from protopyramid.utils.progress import progress_bar
 
     find = finder(name)
-    options = Options(margin, mixed.value, margins.value, test_fraction, seed)
+    options = Options(
+        margin,
+        mixed.value,
+        margins.value,
+        test_fraction,
+        seed,
+        regions.value,
+        margin_column,
+    )
     check_folder(source, folder, name, options)
     found = find(source, options)
     with progress_bar("import") as update:
@@ -133,7 +163,7 @@ def negatives(
     count: Annotated[
         int, typer.Option(min=1, help="Number of patches (5,000 in the paper).")
     ] = 5000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed; the same seed gives the same bytes.")] = 0,
+    seed: DataSeed = 0,
     lesion_free: Annotated[
         bool, typer.Option("--lesion-free", help="State that films in folders show no lesion.")
     ] = False,
@@ -158,9 +188,7 @@ def negatives(
             min=0, max=1, help="Maximum overlap of two patches, as a share of their area."
         ),
     ] = 0.25,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Worker processes (0 = one per CPU core).")
-    ] = 0,
+    workers: Workers = 0,
 ) -> None:
     """Cut patches of lesion-free tissue from whole mammograms, for the negative class.
 
@@ -190,6 +218,13 @@ def check(
     out: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Write a contact sheet of example images.")
     ] = None,
+    band: Annotated[
+        str,
+        typer.Option(
+            metavar="INNER,OUTER",
+            help="Draw bands around outlines in place of masks, as data.margin_band, such as 0.07,0.07.",
+        ),
+    ] = "",
 ) -> None:
     """Report what a manifest holds and what is wrong with it."""
     from protopyramid.cli.console import say
@@ -197,11 +232,30 @@ def check(
     from protopyramid.data.manifest import read_manifest
     from protopyramid.errors import UserError
 
+    widths = _band(band)
     report = check_manifest(manifest)
     say(render(report).rstrip())
     if report.errors:
         first, more = report.errors[0], len(report.errors) - 1
         raise UserError(f"{manifest}: {first}" + (f" (and {more} more)" if more else ""))
     if out is not None:
-        contact_sheet(read_manifest(manifest), out)
+        contact_sheet(read_manifest(manifest), out, band=widths)
         say(str(out))
+
+
+def _band(text: str) -> "MarginBandConfig | None":
+    """The widths of a band, as they are given on the command line."""
+    if not text:
+        return None
+    from pydantic import ValidationError
+
+    from protopyramid.config.schema import MarginBandConfig
+    from protopyramid.errors import UserError
+
+    inner, _, outer = text.partition(",")
+    try:
+        return MarginBandConfig(inner=float(inner), outer=float(outer))
+    except (ValueError, ValidationError):
+        raise UserError(
+            f"--band {text}: give two fractions of the lesion's size from 0 to 1, such as 0.07,0.07"
+        ) from None

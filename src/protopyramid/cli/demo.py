@@ -1,18 +1,21 @@
-"""`protopyramid demo`: the paper's procedure on phantoms at small scale, from nothing to a report."""
+"""`protopyramid demo`: our variant by the paper's procedure, on phantoms at small scale."""
 
 import shlex
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from protopyramid.cli.options import OutFolder
+
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")],
+    out: OutFolder,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the phantoms and the training.")] = 0,
 ) -> None:
-    """Make phantoms, train IAIA-BL, train FPN-IAIA-BL on its backbone, evaluate, explain, report.
+    """Make phantoms, train IAIA-BL, train protopyramid on its backbone, evaluate, explain, report.
+
+    protopyramid is our variant of FPN-IAIA-BL; the report lists what differs from the paper.
 
     The same command continues a demo that was stopped.
     """

@@ -1,11 +1,11 @@
 """`protopyramid evaluate`: the figures of a run on a split."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from protopyramid.cli.console import new_table, show_table, terminal
+from protopyramid.cli.options import Compile, ResampleSeed, RunManifest, RunPath, Split
 
 if TYPE_CHECKING:
     from protopyramid.evaluation.ood_check import FlagRates
@@ -15,14 +15,11 @@ FINDINGS = 5  # on the prototypes' health that are shown; the report has all
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="MANIFEST", help="Manifest, by default the one of training."),
-    ] = None,
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    run: RunPath,
+    data: RunManifest = None,
+    split: Split = "test",
     bootstrap: Annotated[int, typer.Option(min=1, help="Resamples for the intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+    seed: ResampleSeed = 0,
     force: Annotated[
         bool,
         typer.Option("--force", help="Allow images of training; the result is marked as leaked."),
@@ -34,9 +31,7 @@ def evaluate(
     jet: Annotated[
         bool, typer.Option("--jet", help="Use the paper's colormap, jet, in the report.")
     ] = False,
-    compile: Annotated[
-        bool, typer.Option("--compile", help="Compile the network first; pays for many images.")
-    ] = False,
+    compile: Compile = False,
 ) -> None:
     """Evaluate a run: AUROC, calibration, and where its prototypes activate."""
     from protopyramid import api
@@ -77,7 +72,7 @@ def show(result: "Evaluation") -> None:
     console = terminal()
     leaked = " LEAKED: the run was trained on some of these images." if result.leaked else ""
     console.print(
-        f"{result.system}, split {result.split}: {result.n} images of "
+        f"{result.title}, split {result.split}: {result.n} images of "
         f"{result.patients} patients.{leaked}",
     )
     console.print(_classes(result))

@@ -6,32 +6,42 @@ from typing import Annotated
 
 import typer
 
-from protopyramid.cli.regions import CropOption, Lesions, Regions, RegionsMm, boxes
+from protopyramid.cli.options import (
+    IMAGES_HELP,
+    CropOption,
+    Jet,
+    Lesions,
+    OutFolder,
+    Regions,
+    RegionsMm,
+    RunPath,
+    TableSplit,
+)
+from protopyramid.cli.regions import marked_boxes
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    images: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="IMAGE…",
-            help="Images, folders (with their subfolders), or a table (CSV) with a column image.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")],
+    run: RunPath,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE…", help=IMAGES_HELP)],
+    out: OutFolder,
     top: Annotated[int, typer.Option(min=1, help="Number of prototypes shown.")] = 5,
-    split: Annotated[
-        str | None, typer.Option(help="Only the rows of this split of the table.")
-    ] = None,
+    split: TableSplit = None,
     region: Regions = None,
     region_mm: RegionsMm = None,
     lesion: Lesions = None,
     crop: CropOption = None,
+    evidence: Annotated[
+        bool,
+        typer.Option(
+            "--evidence",
+            help="Outline the smallest part that keeps 90 % of a prototype's rise, not the map's top 5 %.",
+        ),
+    ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of images (0 = all).")] = 0,
     colour_map: Annotated[
         str, typer.Option("--colour-map", help="Matplotlib colormap for heat maps.")
     ] = "inferno",
-    jet: Annotated[bool, typer.Option("--jet", help="Use the paper's colormap, jet.")] = False,
+    jet: Jet = False,
 ) -> None:
     """Explain each image: a case-based figure as PNG and PDF, and all numbers as JSON."""
     from protopyramid.cli.console import say
@@ -48,13 +58,12 @@ def explain(
         images,
         out,
         split=split,
-        regions=boxes(region, "--region"),
-        regions_mm=boxes(region_mm, "--region-mm"),
-        lesions=boxes(lesion, "--lesion"),
+        **marked_boxes(region, region_mm, lesion),
         crop=crop,
         limit=limit,
         top=top,
         colour_map=colours,
+        evidence=evidence,
     )
     with progress_bar("explain") as update:
         for saved in found:

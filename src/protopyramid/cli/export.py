@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from protopyramid.cli.options import RunPath
+
 
 class Format(StrEnum):
     """The file formats."""
@@ -15,7 +17,7 @@ class Format(StrEnum):
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    run: RunPath,
     format: Annotated[Format, typer.Option(help="File format.")] = Format.onnx,
     out: Annotated[
         Path | None,

@@ -27,6 +27,7 @@ from protopyramid.cli import (
     evaluate,
     explain,
     export,
+    faithfulness,
     predict,
     presets,
     prototypes,
@@ -67,6 +68,7 @@ app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(compare.compare)
 app.command()(explain.explain)
+app.command()(faithfulness.faithfulness)
 app.command()(prototypes.prototypes)
 app.command()(serve.serve)
 app.command()(export.export)
@@ -134,7 +136,7 @@ def _usage_error(error: typer.TyperException) -> int:
 
 
 def _closed_pipe(error: BaseException) -> int:
-    """The reader of our output has gone (`| head`): stop silently."""
+    """Nobody reads our output any longer (`| head`): stop silently."""
     if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
         raise error
     # What is still buffered must not be written to the closed pipe when Python exits.

@@ -7,30 +7,30 @@ from typing import Annotated, Any
 
 import typer
 
-from protopyramid.cli.regions import CropOption, Lesions, Regions, RegionsMm, boxes
+from protopyramid.cli.options import (
+    IMAGES_HELP,
+    Compile,
+    CropOption,
+    Lesions,
+    Regions,
+    RegionsMm,
+    RunPath,
+    TableSplit,
+)
+from protopyramid.cli.regions import marked_boxes
 from protopyramid.errors import UserError
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    images: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="IMAGES|MANIFEST",
-            help="Images, folders (with their subfolders), or a table (CSV) with a column image.",
-        ),
-    ],
+    run: RunPath,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES|MANIFEST", help=IMAGES_HELP)],
     out: Annotated[Path, typer.Option(metavar="CSV", help="Table to write.")],
-    split: Annotated[
-        str | None, typer.Option(help="Only the rows of this split of the table.")
-    ] = None,
+    split: TableSplit = None,
     region: Regions = None,
     region_mm: RegionsMm = None,
     lesion: Lesions = None,
     crop: CropOption = None,
-    compile: Annotated[
-        bool, typer.Option("--compile", help="Compile the network first; pays for many images.")
-    ] = False,
+    compile: Compile = False,
 ) -> None:
     """Predict class probabilities, strongest prototypes, and whether an image is unlike the training data.
 
@@ -47,9 +47,7 @@ def predict(
             run,
             images,
             split=split,
-            regions=boxes(region, "--region"),
-            regions_mm=boxes(region_mm, "--region-mm"),
-            lesions=boxes(lesion, "--lesion"),
+            **marked_boxes(region, region_mm, lesion),
             crop=crop,
             compile=compile,
             progress=update,

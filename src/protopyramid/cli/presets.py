@@ -1,5 +1,6 @@
 """`protopyramid presets`: the systems, demo settings and recipes that come with the package."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,29 +15,74 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.callback(invoke_without_command=True, add_help_option=False)
 def presets(context: typer.Context, help: Help = False) -> None:
-    """List the presets, or show one in full."""
+    """List the presets, or show or draw one."""
     if context.invoked_subcommand is not None:
         return
-    from protopyramid.config import load_config, preset_kind, preset_names, preset_summary
+    from protopyramid.config import (
+        difference_summary,
+        load_config,
+        preset_kind,
+        preset_names,
+        preset_summary,
+    )
 
     names = preset_names()
     width = max(map(len, names)) + 2
     for name in names:
         kind = preset_kind(name)
         mark = "" if kind == "system" else f"[{kind}] "
-        typer.echo(f"{name:<{width}}{mark}{preset_summary(name)} ({size_of(load_config(name))})")
+        config = load_config(name)
+        facts = f"{size_of(config)}; {difference_summary(config)}"
+        typer.echo(f"{name:<{width}}{mark}{preset_summary(name)} ({facts})")
 
 
 @app.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a preset, or a TOML file.")],
     plain: Annotated[bool, typer.Option("--plain", help="Print values without comments.")] = False,
+    differences: Annotated[
+        bool,
+        typer.Option("--differences", help="Print what differs from the published system instead."),
+    ] = False,
 ) -> None:
     """Print all settings of a preset as TOML, to copy and change."""
     from protopyramid.config import annotated_toml, dump_config, load_config
 
     config = load_config(name)
+    if differences:
+        typer.echo(differences_table(config), nl=False)
+        return
     typer.echo(dump_config(config) if plain else annotated_toml(config), nl=False)
+
+
+def differences_table(config: "Config") -> str:
+    """A Markdown table of what differs from the published system, under a line that says how much."""
+    from protopyramid.config import difference_summary
+    from protopyramid.config import differences as computed
+    from protopyramid.utils.tables import markdown_table
+
+    rows = [[f"`{each.key}`", each.paper, each.run] for each in computed(config)]
+    summary = f"{config.system}: {difference_summary(config)}\n"
+    return f"{summary}\n{markdown_table(['setting', 'paper', 'here'], rows)}\n" if rows else summary
+
+
+@app.command()
+def draw(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Name of a preset, a TOML file, or a run folder."),
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="File to write: .png, .pdf or .svg.")
+    ] = Path("architecture.png"),
+) -> None:
+    """Draw the network with its sizes and counts."""
+    from protopyramid.utils.files import check_output_folder
+
+    check_output_folder(out.parent)
+    from protopyramid import api
+
+    typer.echo(str(api.draw_architecture(name, out)))
 
 
 def size_of(config: "Config") -> str:

@@ -5,21 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protopyramid.cli.options import Jet, RunManifest, RunPath
+
 if TYPE_CHECKING:
     from protopyramid.prototypes.pruning import Pruned
     from protopyramid.runs.run import Run
 
 
 def prototypes(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    run: RunPath,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder to write to, by default RUN or RUN-pruned."),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="MANIFEST", help="Manifest, by default the one of training."),
-    ] = None,
+    data: RunManifest = None,
     prune: Annotated[
         bool,
         typer.Option("--prune", help="Write a run without the prototypes near other classes."),
@@ -37,7 +36,13 @@ def prototypes(
             help="Minimum number of same-class neighbours a prototype needs to be kept (--prune).",
         ),
     ] = 3,
-    jet: Annotated[bool, typer.Option("--jet", help="Use the paper's colormap, jet.")] = False,
+    regions: Annotated[
+        bool,
+        typer.Option(
+            "--regions", help="Show in the gallery where each prototype activates, not its patch."
+        ),
+    ] = False,
+    jet: Jet = False,
 ) -> None:
     """Show the prototypes by class and level with their nearest images, or prune them."""
     from protopyramid.cli.console import parse_numbers, say
@@ -59,7 +64,13 @@ def prototypes(
     if not prune and not numbers:
         colours = "jet" if jet else api.COLOUR_MAP
         for path in api.show_prototypes(
-            loaded, data, out, nearest=nearest, colour_map=colours, bars=progress_bar
+            loaded,
+            data,
+            out,
+            nearest=nearest,
+            regions=regions,
+            colour_map=colours,
+            bars=progress_bar,
         ):
             say(str(path))
         return

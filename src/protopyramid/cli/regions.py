@@ -1,55 +1,30 @@
-"""Options that mark lesions on an image: --region, --region-mm, --lesion and --crop."""
+"""Boxes as they are given on the command line, for --region, --region-mm and --lesion."""
 
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Annotated
-
-import typer
+from typing import TypedDict
 
 from protopyramid.errors import UserError
 
 Box = tuple[float, float, float, float]
 
 
-class Crop(StrEnum):
-    """What the model sees of each image of a table."""
+class MarkedBoxes(TypedDict):
+    """Lesions marked on one image, by the names that the API gives them."""
 
-    NONE = "none"
-    LESION = "lesion"
+    regions: list[Box]
+    regions_mm: list[Box]
+    lesions: list[Box]
 
 
-Regions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--region",
-        metavar="X0,Y0,X1,Y1",
-        help="Part of one image that the model is to see, in pixels of the file; made square around its "
-        "centre. Repeat it for several.",
-    ),
-]
-RegionsMm = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--region-mm",
-        metavar="X0,Y0,X1,Y1",
-        help="The same in millimetres from the upper left corner (DICOM with pixel spacing).",
-    ),
-]
-Lesions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--lesion",
-        metavar="X0,Y0,X1,Y1",
-        help="Lesion box on one image, in pixels of the file; the run's margin is added around it.",
-    ),
-]
-CropOption = Annotated[
-    Crop | None,
-    typer.Option(
-        "--crop",
-        help="Whether the lesion boxes of a table are cut from their images (default: as in training).",
-    ),
-]
+def marked_boxes(
+    region: Sequence[str] | None, region_mm: Sequence[str] | None, lesion: Sequence[str] | None
+) -> MarkedBoxes:
+    """What the options --region, --region-mm and --lesion mark."""
+    return MarkedBoxes(
+        regions=boxes(region, "--region"),
+        regions_mm=boxes(region_mm, "--region-mm"),
+        lesions=boxes(lesion, "--lesion"),
+    )
 
 
 def boxes(values: Sequence[str] | None, option: str) -> list[Box]:

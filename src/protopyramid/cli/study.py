@@ -24,10 +24,10 @@ def study(
     seeds: Annotated[str, typer.Option(help="Seeds that replace the study's own, as in 0,1.")] = "",
     workers: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
     only: Annotated[
-        str, typer.Option(metavar="VARIANT", help="Do this variant only, and write no tables.")
+        str, typer.Option(metavar="VARIANT", help="Run this variant only, and write no tables.")
     ] = "",
     fold: Annotated[
-        int | None, typer.Option(min=0, help="With --only: do this fold only (dealing = 2).")
+        int | None, typer.Option(min=0, help="With --only: run this fold only (dealing = 2).")
     ] = None,
 ) -> None:
     """Train and measure the variants of a study with every seed, and write its tables.

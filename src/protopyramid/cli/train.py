@@ -10,16 +10,15 @@ from typing import Annotated
 
 import typer
 
+from protopyramid.cli.options import Accelerator, Assignments, Preset
 from protopyramid.errors import UserError
 
 
 def train(
-    preset: Annotated[str, typer.Argument(help="Name of a preset, or a TOML file.")],
+    preset: Preset,
     data: Annotated[Path, typer.Option(help="Manifest of the dataset (CSV).")],
     out: Annotated[Path, typer.Option(help="Run folder to create.")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting.")
-    ] = None,
+    set_: Assignments = None,
     backbone_from: Annotated[
         Path | None,
         typer.Option(help="Start from the backbone of another run, as the paper does."),
@@ -31,7 +30,7 @@ def train(
         ),
     ] = None,
     devices: Annotated[int, typer.Option(min=1, help="Number of processes, one per device.")] = 1,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    accelerator: Accelerator = "auto",
     resume: Annotated[bool, typer.Option(help="Continue a run that was stopped.")] = False,
 ) -> None:
     """Train a model on a manifest."""

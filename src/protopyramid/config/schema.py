@@ -1,8 +1,9 @@
 """The schema of a configuration: every setting with its type, default and description.
 
-Defaults are those of the `fpn-iaia-bl` preset at full size. "paper" marks a value that the FPN-IAIA-BL
-paper fixes, "ancestor" one from IAIA-BL, ProtoPNet or Deformable ProtoPNet, "ours" a choice that the
-paper leaves open. The string below a setting is its description; `protopyramid presets show` prints it.
+The defaults are the library's: the paper's system with the choices that we make where it leaves any. The
+preset `fpn-iaia-bl` is the paper to the letter and spells every value. In descriptions, "paper" marks what
+the FPN-IAIA-BL paper fixes, "ancestor" what IAIA-BL, ProtoPNet or Deformable ProtoPNet have, "ours" a choice
+of this project. The string below a setting is its description; `protopyramid presets show` prints it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ Padding = Literal["zeros", "replicate"]
 ClassTable = dict[str, dict[str, float]]
 
 # The paper's fine-annotation coefficients: rows are the sample's class, columns the prototype's.
-# The captions of the paper decide which table is which; its two labels are swapped.
+# The captions say which table is which. (The text calls the second coefficient lambda_out, the equation
+# lambda_full: one slip of a name, no more.)
 PAPER_OUTSIDE: ClassTable = {
     row: {column: float(row != NEGATIVE_CLASS) for column in MARGIN_CLASSES}
     for row in MARGIN_CLASSES
@@ -49,6 +51,12 @@ PAPER_INSIDE: ClassTable = {
 def _default_negative_class(data: dict[str, Any]) -> str:
     """The paper's negative class where it is one of the classes, else none."""
     return NEGATIVE_CLASS if NEGATIVE_CLASS in data.get("classes", []) else ""
+
+
+def _not_a_multiple(size: int, multiple: int) -> str:
+    below = size - size % multiple
+    sizes = f"{below} or {below + multiple}" if below else str(multiple)
+    return f"must be a multiple of {multiple}, got {size}; try {sizes}"
 
 
 def _check_part(part: str) -> None:
@@ -121,6 +129,24 @@ class RegionConfig(Section):
     the same."""
 
 
+class MarginBandConfig(Section):
+    """The band around a lesion's outline, for data.annotation = "margin"."""
+
+    inner: Share = 0.07
+    """Width of the band inside the outline, as a fraction of the lesion's size: the diameter of a disc
+    of the same area."""
+    outer: Share = 0.07
+    """Width of the band outside the outline, as a fraction of the lesion's size."""
+
+    @model_validator(mode="after")
+    def _band_has_a_width(self) -> MarginBandConfig:
+        if self.inner + self.outer == 0:
+            raise ValueError(
+                "inner and outer are both 0: the band is empty; make one of them larger"
+            )
+        return self
+
+
 class DataConfig(Section):
     """Classes, images, and how they are prepared for the model."""
 
@@ -130,7 +156,8 @@ class DataConfig(Section):
     """Class of images without a lesion, excluded from the margin AUROC; "" if there is none, which is
     the default when the classes do not include "negative"."""
     image_size: int = Field(224, ge=SIZE_MULTIPLE, le=8192)
-    """Side length of the model's square input in pixels; a multiple of 16."""
+    """Side length of the model's square input in pixels; a multiple of 16. With
+    model.backbone.last_pool, a multiple of 32."""
     fit: Literal["stretch", "pad"] = "stretch"
     """How an image is brought to the input size: stretched (IAIA-BL), or padded so that its aspect
     ratio is kept."""
@@ -139,6 +166,12 @@ class DataConfig(Section):
     around its mask; an image with neither is seen whole). Use "lesion" for manifests of full films."""
     region: RegionConfig = RegionConfig()
     """The square around a lesion that the model sees."""
+    annotation: Literal["lesion", "margin"] = "lesion"
+    """What the fine annotation is: the mask (without one, the ellipse in the lesion box), or the band
+    around its outline, where the margin is (ours). The paper's annotations are of margins; most public
+    masks are of lesions."""
+    margin_band: MarginBandConfig = MarginBandConfig()
+    """The band around a lesion's outline, for annotation = "margin"."""
     mean: tuple[float, float, float] = IMAGENET_MEAN
     """Mean of the red, green and blue channels, subtracted from images in [0, 1]."""
     std: tuple[Positive, Positive, Positive] = IMAGENET_STD
@@ -146,8 +179,9 @@ class DataConfig(Section):
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Fraction of the training patients held out for validation if the manifest has no validation
     rows."""
-    balance: Literal["none", "class"] = "class"
-    """Sample training images uniformly, or so that every class is drawn equally often."""
+    balance: Literal["none", "class", "source-class"] = "class"
+    """Sample training images uniformly, or so that every class is drawn equally often, or every pair of
+    source (the manifest's column `source`) and class."""
     annotated_share: Share = 0.0
     """Minimum fraction of annotated images in each training batch, so that the fine-annotation loss
     always has something to act on."""
@@ -162,11 +196,7 @@ class DataConfig(Section):
     @classmethod
     def _size_is_a_multiple(cls, size: int) -> int:
         if size % SIZE_MULTIPLE:
-            below = size - size % SIZE_MULTIPLE
-            raise ValueError(
-                f"must be a multiple of {SIZE_MULTIPLE}, got {size}; "
-                f"try {below} or {below + SIZE_MULTIPLE}"
-            )
+            raise ValueError(_not_a_multiple(size, SIZE_MULTIPLE))
         return size
 
     @model_validator(mode="after")
@@ -221,8 +251,17 @@ class BackboneConfig(Section):
     padding: Padding = "zeros"
     """Padding of the convolutions: zeros (VGG-16), or copies of the edge (ours, for training from
     scratch)."""
+    last_pool: bool = False
+    """VGG-16 only: keep its last max-pool (ancestor: ProtoPNet), so that the coarsest map is 7x7 at 224
+    px and not 14x14 (paper, IAIA-BL); data.image_size must then be a multiple of 32."""
     weights: str = ""
-    """Initial weights: "" (random), "imagenet" (downloaded once), or a .safetensors or .pth file."""
+    """Initial weights: "imagenet" (downloaded once), a .safetensors or .pth file, or "" (also "none") for
+    random ones. `--backbone-from RUN` takes their place."""
+
+    @field_validator("weights")
+    @classmethod
+    def _none_is_empty(cls, weights: str) -> str:
+        return "" if weights == "none" else weights
 
 
 class NeckConfig(Section):
@@ -233,7 +272,7 @@ class NeckConfig(Section):
     dim: Annotated[int, Field(ge=1, le=4096)] = 128
     """Channels d of the neck and of each prototype (ours; IAIA-BL: 512)."""
     upsample: Literal["nearest", "bilinear"] = "nearest"
-    """Interpolation from a coarser level to the next finer one (ours)."""
+    """Interpolation from a coarser level to the next finer one (ancestor: FPN's nearest)."""
     start: Literal["centred", "random"] = "centred"
     """Pyramid only: start training with channels of mean 0 and variance 1 (ours), or as initialised."""
     batch_norm: bool = False
@@ -270,8 +309,10 @@ class SimilarityConfig(Section):
 class PoolingConfig(Section):
     """How a similarity map becomes one score."""
 
-    kind: Literal["focal", "topk", "max", "average"] = "focal"
-    """Top-k mean minus the mean of all (paper), top-k mean (IAIA-BL), maximum (ProtoPNet), or mean."""
+    kind: Literal["focal", "topk", "max", "average", "flatten"] = "focal"
+    """Top-k mean minus the mean of all (paper), top-k mean (IAIA-BL), maximum (ProtoPNet), or mean. The
+    black box has the mean of each channel or, with "flatten", VGG-16's own input to its classifier: the
+    map averaged to 7x7 cells, all of them side by side."""
     k: PoolSize | dict[Level, PoolSize] = 9
     """Patches in the top-k mean (ancestor: 9 of 196): a number, a fraction of the map, or a table of
     either by level."""
@@ -283,9 +324,15 @@ class HeadConfig(Section):
     own: float = 1.0
     """Initial weight of a prototype for its own class, before scaling."""
     other: float = -0.5
-    """Initial weight of a prototype for the other classes, before scaling (ours)."""
+    """Initial weight of a prototype for the other classes, before scaling (ancestor: ProtoPNet and
+    Deformable ProtoPNet; IAIA-BL has -1)."""
     scale: Positive = 1.0
     """Scale of the scores, folded into the initial weights."""
+    hidden: list[Annotated[int, Field(ge=1, le=65536)]] = []
+    """Black box only: units of the hidden layers before the last one, each with a ReLU; none by default
+    (ours). IAIA-BL's VGG-16 baseline: [4096, 4096]."""
+    dropout: BelowOne = 0.0
+    """Dropout after each hidden layer while it learns (IAIA-BL's VGG-16 baseline: 0.5)."""
 
 
 class ModelConfig(Section):
@@ -326,6 +373,8 @@ class FineLossConfig(Section):
     share: bool = False
     """Divide each norm by that of the whole map (ours): penalise where prototypes activate, not how
     much; per_pixel then has no effect."""
+    reduce: Literal["mean", "sum"] = "mean"
+    """Average over the annotated images of a batch (ours), or sum over them (ancestor: IAIA-BL)."""
     outside: ClassTable = PAPER_OUTSIDE
     """Penalty for activating outside the annotation, by sample class and prototype class."""
     inside: ClassTable = PAPER_INSIDE
@@ -357,6 +406,10 @@ class LossConfig(Section):
     cluster_over: Literal["max", "mean"] = "max"
     """The cluster loss pulls the nearest prototype of an image's class towards it (ancestor), or all of
     them (ours)."""
+    act_on: Literal["closeness", "score"] = "closeness"
+    """What cluster and separation act on: the closeness, a top-k mean of similarities or of distances
+    (ancestor: IAIA-BL, ProtoPNet), or the pooled score that enters the head (ancestor: Deformable
+    ProtoPNet). They differ with focal pooling, and with log-l2."""
     orthogonality: NonNegative = 0.01
     """Weight of the orthogonality loss (lambda 3)."""
     group: Literal["class-level", "class"] = "class-level"
@@ -375,13 +428,16 @@ class HeadFitConfig(Section):
 
     l1: NonNegative = 1e-4
     """L1 penalty on weights between a prototype and other classes (ancestor)."""
-    ridge: Positive = 1e-3
+    ridge: NonNegative = 1e-3
     """Squared penalty on the distance from the head's initial weights, which are zero without
-    prototypes (ours: makes the optimum unique)."""
+    prototypes (ours: makes the optimum exist and be unique). 0 gives the ancestors' problem, which has
+    no optimum where the scores separate the classes."""
     tolerance: Positive = 1e-7
     """Stop when no weight violates the optimality conditions by more than this."""
     balance: bool = True
-    """Give every class the same total weight."""
+    """Give every class the same total weight (ours); false lets every image weigh the same."""
+    max_iterations: AtLeastOne = 500
+    """Stop after so many iterations, converged or not."""
 
 
 class ProjectionConfig(Section):
@@ -395,6 +451,9 @@ class ProjectionConfig(Section):
     such rule (ours)."""
     inside_annotation: bool = False
     """In annotated images, consider only patches inside the annotation (ours)."""
+    annotated_only: bool = False
+    """Consider only annotated training images, with a mask or a lesion box (ancestor: IAIA-BL); those of
+    the negative class, which have nothing to annotate, stay eligible (ours)."""
     candidates: AtLeastOne = 20
     """Nearest images kept per prototype, from which the unique ones are chosen."""
 
@@ -522,6 +581,9 @@ class TrainConfig(Section):
     """Images per training batch, over all processes."""
     eval_batch_size: AtLeastOne = 32
     """Images per batch without gradients, per process."""
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    """AdamW, whose weight decay is decoupled from the gradient (ours), or Adam with the decay added to
+    the gradient (ancestor)."""
     scale: Positive = 1.0
     """Multiplier of the epochs of every phase: makes the whole schedule longer or shorter."""
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
@@ -544,8 +606,9 @@ class TrainConfig(Section):
 class Config(Section):
     """A complete configuration: data, augmentation, model, loss and training."""
 
-    system: str = "fpn-iaia-bl"
-    """Name of the system, for tables and figures."""
+    system: str = "custom"
+    """Name of the system, for tables and figures. A published system keeps its published name there only
+    with the settings of its preset."""
     data: DataConfig = DataConfig()
     """Classes, images, and how they are prepared for the model."""
     augmentation: AugmentationConfig = AugmentationConfig()
@@ -572,6 +635,12 @@ class Config(Section):
         _check_table_names(self.loss.fine, self.data.classes)
         if self.model.neck.kind == "none":
             return self
+        if self.model.head.hidden or self.model.pooling.kind == "flatten":
+            raise ValueError(
+                'model.head.hidden and model.pooling.kind "flatten" are for the black box '
+                '(model.neck.kind "none"): a head on prototypes is linear, so that their '
+                "contributions add up to the logits"
+            )
         counts = prototype_counts(self)
         levels = {level for by_level in counts.values() for level, n in by_level.items() if n}
         if not levels:
@@ -586,17 +655,39 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _size_fits_the_last_pool(self) -> Config:
+        backbone, size = self.model.backbone, self.data.image_size
+        multiple = 2 * SIZE_MULTIPLE
+        if backbone.name == "vgg16" and backbone.last_pool and size % multiple:
+            raise ValueError(
+                f"data.image_size with model.backbone.last_pool = true "
+                f"{_not_a_multiple(size, multiple)}, or set model.backbone.last_pool = false"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _schedule_ends_projected_and_fitted(self) -> Config:
         kinds = [step.step for step in unrolled(self.train.schedule)]
         if self.model.neck.kind == "none":
             if "project" in kinds:
                 raise ValueError("train.schedule has project, but the model has no prototypes")
+            if "fit-head" in kinds and not fits_head(self.model):
+                raise ValueError(
+                    "train.schedule has fit-head, which solves for a linear head on pooled channels; "
+                    'with model.head.hidden or model.pooling.kind "flatten", let "head" learn in a '
+                    "train phase instead"
+                )
         elif kinds[-2:] != ["project", "fit-head"]:
             raise ValueError(
                 "train.schedule must end with project and fit-head: "
                 "a model is saved only when it has just been projected and fitted"
             )
         return self
+
+
+def fits_head(model: ModelConfig) -> bool:
+    """Whether the head can be solved for: it is linear, on prototypes or on pooled channels."""
+    return not model.head.hidden and model.pooling.kind != "flatten"
 
 
 def prototype_counts(config: Config) -> dict[str, dict[int, int]]:

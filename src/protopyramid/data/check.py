@@ -112,6 +112,7 @@ def check_manifest(path: str | Path, classes: Sequence[str] | None = None) -> Re
             *repeats,
             *_oddities(inspections),
             *_imbalances(samples),
+            *_confounded(samples),
             *dict.fromkeys(str(warning.message) for warning in caught),
         ],
     )
@@ -226,6 +227,20 @@ def _imbalances(samples: Sequence[Sample]) -> list[str]:
             "own, and leaks between splits cannot be detected"
         )
     return found
+
+
+def _confounded(samples: Sequence[Sample]) -> list[str]:
+    """Classes that the source alone tells, in a manifest of several sources."""
+    sources: dict[str, set[str]] = {}
+    for sample in samples:
+        sources.setdefault(sample.label, set()).add(sample.source or "(none)")
+    if len(set().union(*sources.values())) < 2:
+        return []
+    return [
+        f"class {label!r} is in source {next(iter(found))!r} only: a model may learn the source instead"
+        for label, found in sources.items()
+        if len(found) == 1
+    ]
 
 
 def _table(samples: Sequence[Sample], names: set[str]) -> dict[str, dict[str, int]]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from protopyramid.config.schema import MarginBandConfig
 from protopyramid.data.geometry import clip_box
-from protopyramid.data.images import Prepared, prepare, read_image, read_mask
+from protopyramid.data.images import Prepared, margin_of, prepare, read_image, read_mask
 from protopyramid.data.manifest import SPLITS, Manifest, Sample
 from protopyramid.errors import UserError
 from protopyramid.utils.files import write_bytes
@@ -26,12 +27,21 @@ LEAST_COLUMNS = 3  # so that a title has room
 GROUPS_SHOWN = 40
 MASK_COLOUR, BOX_COLOUR = "#ffd400", "#00c8ff"
 LEGEND = (("mask", "#b38f00"), ("lesion box", "#007ea3"))  # the same, darker, on white
+BAND_LEGEND = (("band of the margin", LEGEND[0][1]), LEGEND[1])
 
 Group = tuple[str, str, list[Sample]]
 
 
-def contact_sheet(manifest: Manifest, out: str | Path, per_group: int = PER_GROUP) -> Path:
-    """Write a PNG with up to `per_group` images of every class and split; returns its path."""
+def contact_sheet(
+    manifest: Manifest,
+    out: str | Path,
+    per_group: int = PER_GROUP,
+    band: MarginBandConfig | None = None,
+) -> Path:
+    """Write a PNG with up to `per_group` images of every class and split; returns its path.
+
+    With `band`, the bands around the outlines are drawn in place of the masks.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -46,9 +56,10 @@ def contact_sheet(manifest: Manifest, out: str | Path, per_group: int = PER_GROU
     for ax in axes.flat:
         ax.axis("off")
     for row, group in zip(axes, shown, strict=True):
-        _draw_group(row, group, per_group)
+        _draw_group(row, group, per_group, band)
     left_out = f", {len(groups) - len(shown)} more groups not shown" * (len(groups) > len(shown))
-    _lay_out(figure, f"{manifest.path.name}: {len(manifest.samples)} images{left_out}")
+    title = f"{manifest.path.name}: {len(manifest.samples)} images{left_out}"
+    _lay_out(figure, title, LEGEND if band is None else BAND_LEGEND)
     _save(figure, Path(out))
     return Path(out)
 
@@ -63,11 +74,11 @@ def _groups(manifest: Manifest) -> list[Group]:
     return groups
 
 
-def _lay_out(figure: Figure, title: str) -> None:
+def _lay_out(figure: Figure, title: str, legend: Sequence[tuple[str, str]]) -> None:
     """Legend and title above the images, in inches from the top left."""
     width, height = figure.get_size_inches()
     left = 0.1
-    for text, colour in LEGEND:
+    for text, colour in legend:
         figure.text(left / width, 1 - 0.22 / height, text, color=colour, fontsize=9)
         left += 0.09 * len(text) + 0.15
     figure.text(left / width, 1 - 0.22 / height, title, fontsize=9, parse_math=False)
@@ -83,12 +94,14 @@ def _save(figure: Figure, out: Path) -> None:
     write_bytes(out, png.getvalue())
 
 
-def _draw_group(axes: Sequence[Axes], group: Group, per_group: int) -> None:
+def _draw_group(
+    axes: Sequence[Axes], group: Group, per_group: int, band: MarginBandConfig | None
+) -> None:
     label, split, found = group
     title = f"{_shortened(label)}, {split}: {len(found)}"
     axes[0].set_title(title, fontsize=8, loc="left", fontweight="bold", parse_math=False)
     for ax, sample in zip(axes, _picked(found, per_group), strict=False):
-        _draw(ax, sample)
+        _draw(ax, sample, band)
 
 
 def _shortened(text: str, length: int = 24) -> str:
@@ -109,10 +122,10 @@ def _spaced(samples: Sequence[Sample], count: int) -> list[Sample]:
     return [samples[number * len(samples) // count] for number in range(count)]
 
 
-def _draw(ax: Axes, sample: Sample) -> None:
-    """One image with the outlines of its mask and its lesion box."""
+def _draw(ax: Axes, sample: Sample, band: MarginBandConfig | None) -> None:
+    """One image with the outlines of its mask, or of its band, and of its lesion box."""
     try:
-        shown = _for_show(sample)
+        shown = _for_show(sample, band)
     except UserError:
         ax.text(0.5, 0.5, f"row {sample.row}\ncannot be read", ha="center", va="center", fontsize=8)
         return
@@ -139,11 +152,13 @@ def _draw(ax: Axes, sample: Sample) -> None:
     ax.text(TILE / 2, TILE * 1.015, _shortened(sample.image.stem, 28), **style)
 
 
-def _for_show(sample: Sample) -> Prepared:
+def _for_show(sample: Sample, band: MarginBandConfig | None) -> Prepared:
     image = read_image(sample.image)
     height, width = image.shape[:2]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the check has reported it
         mask = None if sample.mask is None else read_mask(sample.mask, (height, width))
     box = None if sample.box is None else clip_box(sample.box, height, width)
+    if band is not None:
+        mask = margin_of(mask, box, height, width, band)
     return prepare(image, mask, box, TILE, "pad")

@@ -15,9 +15,8 @@ from protopyramid.data.io.decoding import read_size
 from protopyramid.data.manifest import Sample
 
 WORKERS = 4
-SIZE_TOLERANCE = (
-    3.0  # an image longer than so many times the longest training image is framed otherwise
-)
+# An image this many times longer than the longest training image is framed differently.
+SIZE_TOLERANCE = 3.0
 ASPECT_TOLERANCE = 1.25
 
 Range = tuple[float, float, float]  # lowest, median, highest
@@ -49,7 +48,7 @@ class Framing(BaseModel):
 
 
 def training_framing(samples: Sequence[Sample], data: DataConfig) -> Framing | None:
-    """The framing of training images, by their headers and lesion boxes; None if no header tells it."""
+    """The framing of training images, by their headers and lesion boxes; None if no header gives a size."""
     sizes = np.array(list(_seen_sizes(samples, data)), float).reshape(-1, 2)
     if not len(sizes):
         return None

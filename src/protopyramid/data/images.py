@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import interpolate
 
-from protopyramid.config.schema import DataConfig, DicomConfig
+from protopyramid.config.schema import DataConfig, DicomConfig, MarginBandConfig
 from protopyramid.data.geometry import (
     Box,
     Mapping,
@@ -30,7 +30,7 @@ from protopyramid.data.geometry import (
 )
 from protopyramid.data.io.decoding import READERS, Decoded, decode, read_image
 from protopyramid.data.manifest import Sample
-from protopyramid.data.masks import read_mask
+from protopyramid.data.masks import margin_band, read_mask
 from protopyramid.errors import UserError
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "denormalise",
     "file_hash",
     "hash_files",
+    "margin_of",
     "normalise",
     "prepare",
     "prepare_region",
@@ -111,7 +112,8 @@ def prepare_sample(sample: Sample, data: DataConfig, decoded: Decoded | None = N
 
     That is the sample's own region, or with `data.crop` "lesion" the square around its lesion, or the
     whole image. The annotation is the mask file, else the ellipse in the lesion box, else none; a sample
-    of the negative class has one only by a mask file. Masks and boxes are of the image as its file holds
+    of the negative class has one only by a mask file. With `data.annotation` "margin" it is the band
+    around the outline of that. Masks and boxes are of the image as its file holds
     it, and are mirrored with it where `data.dicom.flip` says so. `decoded` is the image, where it is
     known already.
     """
@@ -122,11 +124,37 @@ def prepare_sample(sample: Sample, data: DataConfig, decoded: Decoded | None = N
     box = _lesion_box(sample, mask, data, height, width)
     region = seen_region(sample, box, data, height, width)
     mapping = Mapping(region, data.image_size, data.fit, mirrored)
+    if data.annotation == "margin":
+        lesion = None if sample.label == data.negative_class else box
+        band = margin_of(mask, lesion, height, width, data.margin_band)
+        return _without_empty_band(prepare_region(image, band, box, mapping), mask)
     prepared = prepare_region(image, mask, box, mapping)
     if prepared.mask is not None or prepared.box is None or sample.label == data.negative_class:
         return prepared
     ellipse = ellipse_mask(prepared.box, data.image_size, data.image_size)
     return replace(prepared, mask=torch.from_numpy(ellipse.astype(np.uint8)))
+
+
+def margin_of(
+    mask: Mask | None, box: Box | None, height: int, width: int, band: MarginBandConfig
+) -> Mask | None:
+    """The band (height, width) around a lesion's mask, or without one around the ellipse in its box."""
+    if mask is None and box is None:
+        return None
+    if mask is None and box is not None:
+        mask = ellipse_mask(box, height, width)
+    assert mask is not None
+    return margin_band(mask, band.inner, band.outer)
+
+
+def _without_empty_band(prepared: Prepared, lesion: Mask | None) -> Prepared:
+    """Without an annotation where none of a lesion's margin is seen: it says nothing of where to look.
+
+    An empty mask file says that there is no lesion, and stays.
+    """
+    if prepared.mask is None or prepared.mask.any() or (lesion is not None and not lesion.any()):
+        return prepared
+    return replace(prepared, mask=None)
 
 
 def seen_region(
@@ -164,7 +192,7 @@ def _lesion_box(
 
 
 def thumbnail(image: Array, longest: int) -> Array:
-    """An image (H, W) or (H, W, 3) whose longer side has at most so many pixels."""
+    """An image (H, W) or (H, W, 3) whose longer side has at most `longest` pixels."""
     height, width = image.shape[:2]
     share = min(1.0, longest / max(height, width))
     size = max(1, round(height * share)), max(1, round(width * share))

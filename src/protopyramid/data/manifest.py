@@ -1,7 +1,8 @@
 """The manifest: the CSV table of a dataset, read, checked and split by patient.
 
 Required columns `image, label, split`; optional `mask`, `patient_id` and the lesion box
-`lesion_x0, lesion_y0, lesion_x1, lesion_y1` in pixels of the image file; any other column is kept.
+`lesion_x0, lesion_y0, lesion_x1, lesion_y1` in pixels of the image file; any other column is kept, among
+them `source`, the dataset that a row comes from.
 Paths are relative to the manifest.
 """
 
@@ -27,6 +28,7 @@ REQUIRED = ("image", "label", "split")
 BOX_COLUMNS = ("lesion_x0", "lesion_y0", "lesion_x1", "lesion_y1")
 # Of a crop: the film that it was cut from, and its region there in pixels of the film's file.
 SOURCE_COLUMNS = ("source_image", "region_x0", "region_y0", "region_x1", "region_y1")
+SOURCE = "source"  # the dataset of a row, in a manifest of several
 KNOWN = (*REQUIRED, "mask", "patient_id", *BOX_COLUMNS)
 PROBLEMS_SHOWN = 20
 FEW_PATIENTS = 5
@@ -60,6 +62,11 @@ class Sample:
         if self.patient_id:
             return f"patient {self.patient_id}"
         return f"image {self.name.removesuffix(f'#{self.lesion}')}"
+
+    @property
+    def source(self) -> str:
+        """The dataset that the sample comes from, by the column `source`; "" if it is not given."""
+        return self.extra.get(SOURCE, "").strip()
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
-"""Masks of images: reading them, and the one rule for a mask of another size than its image."""
+"""Masks of images: reading them, the one rule for a mask of another size, and the band of the margin."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protopyramid.data.geometry import Mask
 from protopyramid.data.io.decoding import read_marks
@@ -57,6 +59,39 @@ def resized_mask(mask: Mask, size: tuple[int, int]) -> Mask:
     at_column = ((np.arange(width) + 0.5) * columns / width).astype(int)
     resized: Mask = mask[at_row[:, None], at_column]
     return resized
+
+
+def margin_band(mask: Mask, inner: float, outer: float) -> Mask:
+    """The band around the outline of a lesion's mask (H, W): where its margin is.
+
+    inner, outer: how far the band reaches to either side, as fractions of the lesion's size, the diameter
+    of a disc of the same area. A pixel belongs to it by the distance of its centre from the outline, which
+    runs between pixels. The pixels along the outline always belong to it, unless their side is 0 wide.
+    The border of the image is not an outline: a lesion that is cut off there has no margin there.
+    """
+    # Here, since most commands need no band and the import takes time.
+    from scipy.ndimage import distance_transform_edt
+
+    band = np.zeros_like(mask)
+    if not mask.any():
+        return band
+    size = 2 * math.sqrt(np.count_nonzero(mask) / math.pi)
+    reach = outer * size  # nothing farther away can be in the band
+    rows = _window(np.asarray(mask.any(1)), reach)
+    columns = _window(np.asarray(mask.any(0)), reach)
+    inside = mask[rows, columns]
+    for part, share in ((inside, inner), (~inside, outer)):
+        if share > 0 and not part.all():
+            distance = distance_transform_edt(part) - 0.5
+            band[rows, columns] |= part & (distance <= max(share * size, 0.5))
+    return band
+
+
+def _window(occupied: NDArray[np.bool_], reach: float) -> slice:
+    """The part of an axis that is occupied, and so many pixels more on both sides."""
+    places = np.flatnonzero(occupied)
+    more = math.ceil(reach) + 2
+    return slice(max(0, int(places[0]) - more), int(places[-1]) + 1 + more)
 
 
 def _in_words(shape: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Prepared images by index, decoded by a pool of threads and kept in memory as far as allowed."""
+"""Prepared images by index, decoded by a pool of threads and kept in memory up to a limit."""
 
 from __future__ import annotations
 

@@ -53,13 +53,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Saliency = Callable[[PrototypeNetwork, Tensor, Tensor], Tensor]
 
-PAPER_NAMES = {
-    "fpn-iaia-bl": "FPN-IAIA-BL",
-    "iaia-bl": "IAIA-BL",
-    "protopnet": "ProtoPNet",
-    "vgg16": "VGG-16",
-}
-
 
 @dataclass(frozen=True)
 class EvaluatedRun:
@@ -146,9 +139,8 @@ def _compared(run: Run, each: EvaluatedRun, first: EvaluatedRun, weights: Array)
 
 
 def run_names(runs: Sequence[Run]) -> list[str]:
-    """The names of the runs in tables: the system as the paper writes it, with the folder where two
-    runs are of one system."""
-    systems = [PAPER_NAMES.get(run.config.system, run.config.system) for run in runs]
+    """The names of the runs in tables: their systems', with the folder where two runs have one name."""
+    systems = [run.system_title for run in runs]
     names = [
         system if systems.count(system) == 1 else f"{system} ({run.name})"
         for system, run in zip(systems, runs, strict=True)

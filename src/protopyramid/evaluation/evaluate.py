@@ -41,15 +41,22 @@ from protopyramid.metrics.elimination import elimination
 from protopyramid.metrics.localisation import (
     Localisation,
     LocalisationPass,
+    LocalisationSummary,
     box_masks,
     nothing_localised,
     per_image,
     summarise,
 )
 from protopyramid.metrics.softmax import softmax
-from protopyramid.prototypes.health import run_health, source_pointing
+from protopyramid.prototypes.health import (
+    LOOK_ELSEWHERE,
+    below_chance,
+    run_health,
+    source_pointing,
+    source_warnings,
+)
 from protopyramid.runs import layout
-from protopyramid.utils.tables import csv_text
+from protopyramid.utils.tables import csv_text, number
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
@@ -180,6 +187,7 @@ def measure(
     levels = np.zeros(0, np.int64) if layer is None else layer.levels.cpu().numpy()
     right = (predicted == labels).astype(np.float64)
     localised = summarise(found.localisation, labels, levels, classes, weights)
+    pointing = source_pointing(run, chosen.manifest)
     by_elimination = None
     if layer is not None:
         weight = run.model.head.weight.detach().cpu()
@@ -191,7 +199,12 @@ def measure(
         model=model_digest(run),
         rows=rows_digest(chosen),
         leaked=chosen.leaked,
-        warnings=(*chosen.warnings, *_absent(classes, labels, chosen.name)),
+        warnings=(
+            *chosen.warnings,
+            *_absent(classes, labels, chosen.name),
+            *looking_elsewhere(localised, chosen.name),
+            *source_warnings(run, pointing),
+        ),
         classes=tuple(classes),
         negative_class=negative,
         n=len(labels),
@@ -209,11 +222,12 @@ def measure(
         activation_precision=localised.activation_precision,
         pointing_game=localised.pointing_game,
         activation_area=localised.activation_area,
-        source_pointing=source_pointing(run, chosen.manifest),
+        source_pointing=pointing,
         health=run_health(run, found.logits, found.scores),
         elimination=by_elimination,
         per_lesion=grouped(run, probabilities, labels, of_lesion, groups, bootstrap),
         per_patient=grouped(run, probabilities, labels, groups, groups, bootstrap),
+        system_title=run.system_title,
     )
 
 
@@ -232,6 +246,24 @@ def _auroc(
 def _absent(classes: Sequence[str], labels: NDArray[np.int64], split: str) -> list[str]:
     missing = [name for number, name in enumerate(classes) if not (labels == number).any()]
     return [f"split {split} has no row of class {name}: its metrics are null" for name in missing]
+
+
+def looking_elsewhere(found: LocalisationSummary, split: str) -> list[str]:
+    """A line for each metric of where prototypes activate that is below its chance level."""
+    lines = []
+    for metric, scales in (
+        ("activation precision", found.activation_precision),
+        ("the pointing game", found.pointing_game),
+    ):
+        below = [
+            f"{number(each.mean)} inside the {where} (chance {number(each.chance)})"
+            for where, each in (("annotation", scales.fine), ("lesion box", scales.lesion))
+            if below_chance(each.mean, each.chance)
+        ]
+        if below:
+            values = " and ".join(below)
+            lines.append(f"split {split}: {metric} is below chance, {values}; {LOOK_ELSEWHERE}")
+    return lines
 
 
 def grouped(

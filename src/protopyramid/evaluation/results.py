@@ -51,6 +51,7 @@ class Grouped:
 class Evaluation:
     """Everything measured of a run on a split.
 
+    `system` is the preset's name, `system_title` what it may be called (config/differences.py).
     `model` and `rows` are digests of what was evaluated; a confusion matrix has a row for each true
     class. `health`, `elimination`: None without prototypes. `per_lesion`, `per_patient`: None where no
     group has several rows.
@@ -85,6 +86,12 @@ class Evaluation:
     elimination: Elimination | None = None
     per_lesion: Grouped | None = None
     per_patient: Grouped | None = None
+    system_title: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the system is called; evaluations of earlier versions only have its preset's name."""
+        return self.system_title or self.system
 
     def to_json(self) -> dict[str, Any]:
         """The content of evaluation/SPLIT.json."""

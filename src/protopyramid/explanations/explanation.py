@@ -47,11 +47,16 @@ __all__ = [
 
 
 def explain_file(
-    run: Run, image: str | Path, name: str | None = None, region: Box | None = None
+    run: Run,
+    image: str | Path,
+    name: str | None = None,
+    region: Box | None = None,
+    evidence: bool = False,
 ) -> Explanation:
     """The explanation of an image file, called `name` or else by the file's name.
 
     region: what the model is to see, x0, y0, x1, y1 in pixels of the file, made square around its centre.
+    evidence: whether to find the evidence regions of the strongest prototypes, too.
     """
     path = Path(image)
     if not path.is_file():
@@ -59,7 +64,8 @@ def explain_file(
     called = name or path.name
     sample = Sample(0, called, path, label="", split="test")
     marked = sample if region is None else region_sample(path, region, called)
-    return explain_sample(run, marked)
+    explanation = explain_sample(run, marked)
+    return explanation.with_evidence() if evidence else explanation
 
 
 def explain_sample(run: Run, sample: Sample, data: DataConfig | None = None) -> Explanation:
@@ -174,7 +180,7 @@ def _boxes(run: Run, evidence: Evidence) -> list[Box]:
 
 
 def _unlike_training(run: Run, image: Tensor, evidence: Evidence) -> bool | None:
-    """Whether an image (C, S, S) is out of distribution; None if the run cannot tell."""
+    """Whether an image (C, S, S) is out of distribution; None if the run has no limits."""
     limits = limits_for(run)
     if limits is None:
         return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import html
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 
 from protopyramid.errors import UserError
+from protopyramid.explanations.evidence import EvidenceRegion, find_evidence
 from protopyramid.explanations.origin import Origin, input_origin
 from protopyramid.explanations.saliency import grad_cam
 from protopyramid.inference.batches import device_of, model_input
-from protopyramid.model.activation import Box, Region, activation_region, region_of
+from protopyramid.model.activation import Box, MaskedRegion, Region, activation_region, region_of
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import Picture, from_picture, prototype_map
 from protopyramid.runs.run import Run
@@ -27,9 +28,13 @@ if TYPE_CHECKING:
     # Matplotlib is imported only when something is drawn.
     from matplotlib.figure import Figure
 
-    from protopyramid.figures.case_figure import CaseFigureData, CaseRow, Prediction
+    from protopyramid.figures.case_figure import CaseFigureData, CaseRow, Prediction, RunnerUp
 
 TOP = 5
+NO_CONTRIBUTIONS = (
+    "This model's head has hidden layers: its logits are not sums, so nothing in the image has a "
+    "contribution of its own."
+)
 COLOUR_MAP = "inferno"  # as in figures/drawing.py
 
 
@@ -71,6 +76,7 @@ class Explanation:
     `picture` is the image as the model saw it, (S, S) or (S, S, 3) in [0, 1]. `unlike_training`: whether
     it is unlike the training data; None if the run cannot tell (no thresholds.json). `origin`: where the
     picture lies in its file; None for one that was given at the size of the model's input.
+    `evidence_regions`: by prototype, those that `with_evidence` has found (None for a flat map).
     """
 
     image: str
@@ -83,11 +89,17 @@ class Explanation:
     evidence: Evidence = field(repr=False)
     unlike_training: bool | None = None
     origin: Origin | None = field(default=None, repr=False)
+    evidence_regions: Mapping[int, EvidenceRegion | None] = field(default_factory=dict, repr=False)
 
     @property
     def framing(self) -> str | None:
         """How the image differs in size from the training images, where it may be a whole film."""
         return None if self.origin is None else self.origin.framing
+
+    @property
+    def note(self) -> str | None:
+        """What the explanation cannot say because of the model's head, where that is so."""
+        return NO_CONTRIBUTIONS if self.run.model.hidden is not None else None
 
     def strongest(self, top: int = TOP, class_name: str | None = None) -> list[PrototypePart]:
         """The prototypes that matter most for a class (the predicted one), those for it first."""
@@ -100,6 +112,22 @@ class Explanation:
         similarity = prototype_map(self.run.model, self.evidence.maps, index)[0]
         return activation_region(similarity, *self.picture.shape[:2])
 
+    def with_evidence(self, top: int = TOP) -> Explanation:
+        """This explanation with the evidence regions of the `top` strongest prototypes.
+
+        Costs about five forward passes and one backward pass per prototype.
+        """
+        shown = [part.index for part in self.strongest(top)]
+        found = find_evidence(self.run, from_picture(self.picture), shown)
+        return replace(self, evidence_regions=found)
+
+    def shown_region(self, index: int) -> Region:
+        """What figures outline: the evidence region where there is one, else `region`."""
+        region, evidence = self.region(index), self.evidence_regions.get(index)
+        if evidence is None:
+            return region
+        return MaskedRegion(region.activation, evidence.mask, evidence.box)
+
     def saliency(self) -> Region:
         """Grad-CAM of the predicted class and its region; for models without prototypes."""
         data, model = self.run.config.data, self.run.model
@@ -109,14 +137,22 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """The explanation as plain values; contributions sum to the logits."""
-        content = {
+        content: dict[str, Any] = {
             "image": self.image,
             "predicted": self.predicted,
             "logits": self.logits,
             "probabilities": self.probabilities,
             "prototypes": [part.to_json() for part in self.prototypes],
         }
-        return (self.origin or input_origin(len(self.picture))).in_json(content)
+        if self.note:
+            content["note"] = self.note
+        origin = self.origin or input_origin(len(self.picture))
+        content = origin.in_json(content)
+        for part in content["prototypes"]:
+            if part["index"] in self.evidence_regions:
+                found = self.evidence_regions[part["index"]]
+                part["evidence"] = None if found is None else _evidence_json(found, origin)
+        return content
 
     def figure(
         self, top: int = TOP, colour_map: str = COLOUR_MAP, mask: NDArray[Any] | None = None
@@ -140,7 +176,9 @@ class Explanation:
         check_colour_map(colour_map)
         if self.prototypes:
             return case_figure(_case_figure_data(self, top, mask), colour_map)
-        data = BlackBoxFigureData(_prediction(self), self.picture, self.saliency(), mask)
+        data = BlackBoxFigureData(
+            _prediction(self), self.picture, self.saliency(), mask, self.note or ""
+        )
         return black_box_figure(data, colour_map)
 
     def save(self, path: str | Path, top: int = TOP, colour_map: str = COLOUR_MAP) -> Path:
@@ -187,6 +225,11 @@ class Explanation:
         )
 
 
+def _evidence_json(found: EvidenceRegion, origin: Origin) -> dict[str, Any]:
+    box = list(origin.mapping.fractions_to_file(found.box))
+    return {"box_pixels": box, "share": found.share, "kept": found.kept}
+
+
 # -- what its figure shows -----------------------------------------------------------------------
 def _prediction(explanation: Explanation) -> Prediction:
     from protopyramid.figures.case_figure import Prediction
@@ -219,6 +262,27 @@ def _case_figure_data(
         other_sums=contribution_sums(others, explanation.logits),
         mask=mask,
         tta=explanation.run.config.model.tta,
+        evidence=bool(explanation.evidence_regions),
+        runner_up=_runner_up(explanation),
+    )
+
+
+def _runner_up(explanation: Explanation) -> RunnerUp | None:
+    """What the class with the second largest total gets from its own prototypes and from others."""
+    from protopyramid.figures.case_figure import RunnerUp
+
+    rivals = {n: x for n, x in explanation.logits.items() if n != explanation.predicted}
+    if not rivals:
+        return None
+    name = max(rivals, key=lambda each: rivals[each])
+    own = [part for part in explanation.prototypes if part.class_name == name]
+    others = [part for part in explanation.prototypes if part.class_name != name]
+    return RunnerUp(
+        name,
+        len(own),
+        contribution_sums(own, [name])[name],
+        len(others),
+        contribution_sums(others, [name])[name],
     )
 
 
@@ -231,12 +295,14 @@ def _case_rows(explanation: Explanation, parts: Sequence[PrototypePart]) -> list
             index=part.index,
             class_name=part.class_name,
             level=part.level,
-            region=explanation.region(part.index),
+            region=explanation.shown_region(part.index),
             case_image=cases[part.index].image,
             case_region=cases[part.index].region,
             score=part.score,
             weight=part.weights[explanation.predicted],
             contribution=part.contributions[explanation.predicted],
+            case_cell=cases[part.index].cell,
+            case_label=cases[part.index].record.label,
         )
         for part in parts
     ]

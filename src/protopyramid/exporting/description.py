@@ -46,8 +46,16 @@ def describe(run: Run, kind: Format) -> dict[str, Any]:
         "probabilities": "softmax of logits, in the order of classes",
         "classes": list(data.classes),
         "prototypes": [record.to_json() for record in run.prototypes],
-        "head": run.model.head.weight.detach().tolist(),
+        "head": _head(run),
     }
+
+
+def _head(run: Run) -> list[list[float]] | None:
+    """The weights (C, m) with which scores enter the logits; None where hidden layers lie between."""
+    if run.model.hidden is not None:
+        return None
+    weights: list[list[float]] = run.model.head.weight.detach().tolist()
+    return weights
 
 
 def preprocessing(data: DataConfig) -> dict[str, Any]:

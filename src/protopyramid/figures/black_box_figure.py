@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from protopyramid.figures.drawing import COLOUR_MAP, MUTED, Picture, Sheet
 from protopyramid.figures.text import shortened
 from protopyramid.model.activation import Region
 
+NOTE_WIDTH = 58  # letters of a line
 NOTE = (
     "This model is a black box: it has no prototypes and\n"
     "cannot say which known case your image resembles.\n\n"
@@ -28,13 +30,14 @@ class BlackBoxFigureData:
     """What is shown of a model without prototypes.
 
     image (S, S) or (S, S, 3) in [0, 1]; saliency: the region of a saliency map of the predicted class;
-    mask (S, S): annotation of the image, if known.
+    mask (S, S): annotation of the image, if known; remark: what else to say of the model.
     """
 
     prediction: Prediction
     image: Picture
     saliency: Region
     mask: NDArray[Any] | None = None
+    remark: str = ""
 
 
 def black_box_figure(data: BlackBoxFigureData, colour_map: str = COLOUR_MAP) -> Figure:
@@ -52,5 +55,6 @@ def black_box_figure(data: BlackBoxFigureData, colour_map: str = COLOUR_MAP) -> 
         image.draw_mask(data.mask)
     sheet.tile(4.3, 2.3, 3.8).show_heat(data.image, data.saliency, colour_map)
     sheet.write(8.5, 2.3, "No case behind this prediction", fontsize=15, fontweight="bold")
-    sheet.write(8.5, 2.75, NOTE, fontsize=12, linespacing=1.45, color=MUTED)
+    note = f"{textwrap.fill(data.remark, NOTE_WIDTH)}\n\n{NOTE}" if data.remark else NOTE
+    sheet.write(8.5, 2.75, note, fontsize=12, linespacing=1.45, color=MUTED)
     return sheet.figure

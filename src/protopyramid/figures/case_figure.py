@@ -22,6 +22,7 @@ from protopyramid.figures.drawing import (
     JET,
     MUTED,
     PAPER,
+    WHOLE,
     Picture,
     Sheet,
     roomy,
@@ -35,7 +36,7 @@ from protopyramid.figures.text import (
     shortened_path,
     signed,
 )
-from protopyramid.model.activation import Region
+from protopyramid.model.activation import Box, Region
 from protopyramid.model.tta import tta_text
 
 LEVEL_WORDS = {2: "finest", 3: "fine", 4: "coarse", 5: "coarsest"}
@@ -43,16 +44,20 @@ MOST_CLASSES = 6  # more do not fit; the most probable are shown
 COLUMNS = (
     ("a", "Your image", "yellow: the part meant"),
     ("b", "Where it matches", "bright: best match"),
-    ("c", "Looks like this …", "the prototype, enlarged"),
+    ("c", "Looks like this …", "square: the prototype"),
     ("d", "… in this case", "a known training image"),
     ("e", "Match on the case", "bright: best match"),
     ("f", "What it adds", ""),
 )
 WIDTH, MARGIN, LABEL, PANEL, GAP = 14.6, 0.3, 1.75, 1.85, 0.1
-HEADER, HEADS, ROW, FOOTER = 1.85, 0.62, 1.97, 2.2
+HEADER, HEADS, ROW, FOOTER = 1.85, 0.62, 1.97, 2.75
 RIGHT = WIDTH - MARGIN - 0.05
 POINTS = MARGIN + LABEL + (PANEL + GAP) * 5 + 0.18  # left edge of column f
 LINE = 0.28
+CELLS, LEAST_PART = (
+    3,
+    0.36,
+)  # panel c: coarsest cells per side, and the least share of the image's side
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,9 @@ class Prediction:
 class CaseRow:
     """One prototype: where it matches the image, the case behind it, and what it adds.
 
-    `region`: where the prototype activates on the image; `case_region`: on its own training image.
+    `region`: where the prototype activates on the image; `case_region`: on its own training image;
+    `case_cell`: the square of that image that the prototype was taken from; `case_label`: its label, None
+    where it is not known.
     """
 
     index: int
@@ -87,6 +94,19 @@ class CaseRow:
     score: float
     weight: float
     contribution: float
+    case_cell: Box = WHOLE
+    case_label: str | None = None
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """How the total of the second class comes about: its own prototypes, and those of other classes."""
+
+    class_name: str
+    own_count: int
+    own_sum: float
+    other_count: int
+    other_sum: float
 
 
 @dataclass(frozen=True)
@@ -95,7 +115,8 @@ class CaseFigureData:
 
     image (S, S) or (S, S, 3) in [0, 1]; `others`: number of prototypes without a row; `shown_sums` and
     `other_sums`: what prototypes with and without a row add to each class; `mask` (S, S): annotation of
-    the image, if known; `tta`: over how many augmented copies maps and scores are averaged.
+    the image, if known; `tta`: over how many augmented copies maps and scores are averaged;
+    `evidence`: whether evidence regions are outlined on the image.
     """
 
     prediction: Prediction
@@ -106,6 +127,8 @@ class CaseFigureData:
     other_sums: Mapping[str, float]
     mask: NDArray[Any] | None = None
     tta: int = 1
+    evidence: bool = False
+    runner_up: RunnerUp | None = None
 
 
 def case_figure(data: CaseFigureData, colour_map: str = COLOUR_MAP) -> Figure:
@@ -115,15 +138,20 @@ def case_figure(data: CaseFigureData, colour_map: str = COLOUR_MAP) -> Figure:
     draw_header(sheet, data.prediction)
     _draw_column_heads(sheet, data, colour_map)
     largest = max((abs(row.contribution) for row in data.rows), default=1.0) or 1.0
+    side = part_side(data.rows)
     for number, row in enumerate(data.rows):
         top = HEADER + HEADS + ROW * number
         _draw_row_label(sheet, top, row)
-        _draw_pictures(sheet, top, data, row, colour_map)
+        _draw_pictures(sheet, top, data, row, side, colour_map)
         _draw_points(sheet, top, row, data.prediction.predicted, largest)
     sheet.rule(MARGIN, WIDTH - MARGIN, bottom + 0.02, MUTED)
     _draw_sum(sheet, bottom + 0.18, data)
     _draw_table(sheet, bottom + 0.18, data)
-    _draw_note(sheet, bottom + FOOTER - 0.5, colour_map, data.tta)
+    for number, text in enumerate(sum_lines(data)):
+        sheet.write(MARGIN, bottom + 1.66 + 0.22 * number, text, fontsize=11)
+    strangers = any(row.case_label not in (None, row.class_name) for row in data.rows)
+    other = "; ✕: a case of another class" if strangers else ""
+    _draw_note(sheet, bottom + FOOTER - 0.58, colour_map, data.tta, other, data.evidence)
     return sheet.figure
 
 
@@ -209,21 +237,34 @@ def _draw_row_label(sheet: Sheet, top: float, row: CaseRow) -> None:
     sheet.write(MARGIN, middle + 0.37, number, fontsize=10, color=MUTED, **style)
 
 
+def part_side(rows: Sequence[CaseRow]) -> float:
+    """The share of an image's side that panel c shows: the same in all rows, so that fine looks fine."""
+    sides = (row.case_cell[2] - row.case_cell[0] for row in rows)
+    return min(1.0, max(LEAST_PART, CELLS * max(sides, default=0.0)))
+
+
 def _draw_pictures(
-    sheet: Sheet, top: float, data: CaseFigureData, row: CaseRow, colour_map: str
+    sheet: Sheet, top: float, data: CaseFigureData, row: CaseRow, side: float, colour_map: str
 ) -> None:
-    """Panels a to e: the same region is outlined in a and b, and its box drawn in a; so for the case."""
+    """Panels a to e: where the prototype activates, on the image and on its case, and its own cell.
+
+    side: the part of the case that panel c shows, as a share of its side.
+    """
     own, own_heat, case, case_heat = (sheet.tile(_panel_left(n), top, PANEL) for n in (0, 1, 3, 4))
     own.show(data.image)
     if data.mask is not None:
         own.draw_mask(data.mask)
     own.mark(row.region)
     own_heat.show_heat(data.image, row.region, colour_map)
-    part = sheet.crop(_panel_left(2), top, PANEL, roomy(row.case_region.box))
+    part = sheet.crop(_panel_left(2), top, PANEL, roomy(row.case_cell, side, 0.0))
     part.show(row.case_image)
-    part.outline(row.case_region)
+    part.draw_box(row.case_cell, width=1.2)
     case.show(row.case_image)
-    case.mark(row.case_region)
+    case.draw_box(row.case_cell, width=1.0)
+    if row.case_label is not None and row.case_label != row.class_name:
+        case.tag_other(row.case_label)
+    elif row.case_label is not None:
+        case.tag(shortened(row.case_label, 16), INK, (0.03, 0.97))
     case_heat.show_heat(row.case_image, row.case_region, colour_map)
 
 
@@ -259,6 +300,26 @@ def _draw_sum(sheet: Sheet, top: float, data: CaseFigureData) -> None:
     sheet.write(POINTS, top + 0.95, shortened(name, 18), fontsize=12, fontweight="bold")
 
 
+def sum_lines(data: CaseFigureData) -> list[str]:
+    """How much the rows explain of the predicted class, and how the runner-up's total comes about."""
+    name = data.prediction.predicted
+    total, shown = data.prediction.logits[name], data.shown_sums[name]
+    share = f" ({percent(shown / total)})" if 0 < shown <= total else ""
+    verb = "adds" if len(data.rows) == 1 else "add"
+    lines = [
+        f"The {counted(len(data.rows), 'prototype')} above {verb} {signed(shown)} of the {signed(total)} of "
+        f"{shortened(name)}{share}; the other {data.others} add {signed(data.other_sums[name])}."
+    ]
+    second = data.runner_up
+    if second is not None:
+        lines.append(
+            f"Runner-up {shortened(second.class_name)}: its own {counted(second.own_count, 'prototype')} "
+            f"add {signed(second.own_sum)}, the other {second.other_count} add "
+            f"{signed(second.other_sum)}: {signed(second.own_sum + second.other_sum)} in all."
+        )
+    return lines
+
+
 def _draw_table(sheet: Sheet, top: float, data: CaseFigureData) -> None:
     """How the points of all classes add up."""
     prediction = data.prediction
@@ -289,12 +350,18 @@ def _draw_table(sheet: Sheet, top: float, data: CaseFigureData) -> None:
     sheet.rule(MARGIN, first + step * (len(classes) - 1), top + 0.81)
 
 
-def _draw_note(sheet: Sheet, top: float, colour_map: str, tta: int) -> None:
+def _draw_note(
+    sheet: Sheet, top: float, colour_map: str, tta: int, other: str, evidence: bool
+) -> None:
     heat = "Red" if colour_map == JET else "Bright colours"
     mean = f"b and f: the mean over {tta_text(tta)}. " if tta > 1 else ""
+    outlines = "in a, b and e: the strongest 5% of the map."
+    if evidence:
+        outlines = "in a and b: the smallest part found that keeps 90% of the rise; in e: the strongest 5%."
     text = (
-        f"{heat}: best match; each map has its own colour scale. Outlines, white and yellow: the strongest "
-        f"5% of the map; boxes enclose them. {mean}\nThe probability of a class depends on how far its "
-        "total is ahead of the others. Numbers are rounded. For research only, not a medical device."
+        f"{heat}: best match; each map has its own colour scale. Outlines {outlines} "
+        f"{mean}\nSquare in c and d: the patch that is the prototype; c enlarges all cases alike"
+        f"{other}.\nThe probability of a class depends on how far its total is ahead of the others. Numbers "
+        "are rounded. For research only, not a medical device."
     )
     sheet.write(MARGIN, top, text, fontsize=9.5, color=MUTED, linespacing=1.4)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from protopyramid.errors import UserError
+from protopyramid.figures.text import shortened
 from protopyramid.model.activation import Region, contour_lines
 from protopyramid.utils.files import write_bytes
 
@@ -37,6 +38,7 @@ COLOUR_MAP = "inferno"
 JET = "jet"
 INK, MUTED, RULE, PAPER = "#14181d", "#58616b", "#c9ced4", "#edf0f3"
 FOR, AGAINST = "#0072b2", "#d55e00"  # Okabe and Ito's blue and vermilion
+OTHER_CLASS = "#a34700"
 BOX, HALO, OUTLINE, ANNOTATION = "#ffd400", "#000000", "#ffffff", "#00c8ff"
 FADE_FROM, HEAT_STRENGTH, IMAGE_UNDER_HEAT = 0.35, 0.8, 0.8
 JET_SHARE, JET_IMAGE_SHARE = 0.3, 0.5  # ProtoPNet's and IAIA-BL's overlay
@@ -135,6 +137,15 @@ class Sheet:
         """A square for a whole image."""
         return Tile(self, x, y, side, side)
 
+    def magnified(self, x: float, y: float, slot: float, enlarged: float, box: Box) -> Tile:
+        """The part of an image in a box, in the middle of a square slot.
+
+        enlarged: inches per image side.
+        """
+        width, height = (min((box[n + 2] - box[n]) * enlarged, slot) for n in (0, 1))
+        self.bar(x, y, slot, slot, PAPER)
+        return Tile(self, x + (slot - width) / 2, y + (slot - height) / 2, width, height, box)
+
     def crop(self, x: float, y: float, side: float, box: Box) -> Tile:
         """A square for the part of an image in a box, enlarged with its own proportions."""
         longest = max(box[2] - box[0], box[3] - box[1])
@@ -195,6 +206,14 @@ class Tile:
         halo = [withStroke(linewidth=width + 0.8, foreground=HALO)]
         self._draw_lines([corners], color=colour, linewidth=width, path_effects=halo)
 
+    def draw_field(self, box: Box) -> None:
+        """The thin dotted line around what a cell can depend on."""
+        x0, y0 = max(box[0], 2 * INSET), max(box[1], 2 * INSET)
+        x1, y1 = min(box[2], 1 - 2 * INSET), min(box[3], 1 - 2 * INSET)
+        corners = np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1], [x0, y0]])
+        self._draw_lines([corners], color=HALO, linewidth=1.2, alpha=0.75)
+        self._draw_lines([corners], color=ANNOTATION, linewidth=0.8, linestyle=":")
+
     def draw_mask(self, mask: NDArray[Any], colour: str = ANNOTATION) -> None:
         """The outline of an annotation (H, W), dashed."""
         lines = contour_lines(mask.astype(np.float32), 0.5)
@@ -223,6 +242,10 @@ class Tile:
             bbox=background,
             parse_math=False,
         )
+
+    def tag_other(self, label: str) -> None:
+        """The label of an image that is of another class than what it stands for: ✕ and orange."""
+        self.tag(f"✕ {shortened(label, 14)}", OTHER_CLASS, (0.03, 0.97))
 
     def _inches(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
         """Points (n, 2) from fractions of the image to inches on the sheet."""

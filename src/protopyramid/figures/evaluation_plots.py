@@ -24,7 +24,7 @@ class Plotted(Protocol):
     """What is drawn of an evaluation (evaluation/results.py)."""
 
     @property
-    def system(self) -> str: ...
+    def title(self) -> str: ...
     @property
     def split(self) -> str: ...
     @property
@@ -136,4 +136,4 @@ def draw_reliability(result: Plotted) -> bytes:
 
 def _title(result: Plotted, what: str) -> str:
     leaked = " (LEAKED)" if result.leaked else ""
-    return f"{result.system}, {result.split}{leaked}\n{what}"
+    return f"{result.title}, {result.split}{leaked}\n{what}"

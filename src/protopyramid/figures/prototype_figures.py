@@ -7,40 +7,48 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from protopyramid.figures.case_figure import LEVEL_WORDS
-from protopyramid.figures.drawing import AGAINST, COLOUR_MAP, FOR, INK, MUTED, Picture, Sheet
+from protopyramid.figures.drawing import (
+    AGAINST,
+    COLOUR_MAP,
+    FOR,
+    INK,
+    MUTED,
+    OTHER_CLASS,
+    Picture,
+    Sheet,
+)
+from protopyramid.figures.level_figure import level_title
+from protopyramid.figures.scale import THIN, GalleryItem, draw_scale, magnification
 from protopyramid.figures.text import decimal, shortened
 from protopyramid.model.activation import Region
 
-LEFT, TOP = 0.3, 1.25
+LEFT, TOP = 0.3, 1.3
 PAIR_TILE, PAIR_GAP = 1.15, 0.05
 PAIR = 2 * PAIR_TILE + PAIR_GAP + 0.25
 NEAR_TILE, NEAR_GAP, NEAR_ROW, NEAR_LABEL = 1.2, 0.07, 1.32, 1.35
-OTHER_CLASS = "#a34700"
-THIN = 0.8  # lines on small tiles
-GALLERY_NOTE = (
-    "Each pair: left, the training image with the prototype's part outlined and boxed; right, how well "
-    "each part of that image matches the prototype."
+SCALE_NOTE = (
+    "Left: the training image with the patch that is the prototype.\n"
+    "Right: that patch with its neighbours, all enlarged alike."
 )
-
-
-@dataclass(frozen=True)
-class GalleryItem:
-    """A prototype with its source image and the region on which it activates there."""
-
-    index: int
-    class_name: str
-    level: int
-    image: Picture
-    region: Region
+REGION_NOTE = (
+    "Left: the training image with the strongest 5% of the map outlined and boxed.\n"
+    "Right: how well each part of that image matches the prototype."
+)
+OTHER_NOTE = " ✕: a training image of another class."
 
 
 def gallery_figure(
-    items: Sequence[GalleryItem], classes: Sequence[str], title: str, colour_map: str = COLOUR_MAP
+    items: Sequence[GalleryItem],
+    classes: Sequence[str],
+    title: str,
+    colour_map: str = COLOUR_MAP,
+    regions: bool = False,
 ) -> Figure:
-    """Prototypes by class (down) and level (across): source image with region, and activation.
+    """Prototypes by class (down) and level (across): the source image and the prototype's patch.
 
-    A single class is not named again below the title.
+    With `regions`, the region of the activation map and its heat are shown instead; they are 5 % of the
+    image on every level, so they do not tell the scale of a prototype. A single class is not named again
+    below the title.
     """
     levels = sorted({item.level for item in items}) or [5]
     groups = {
@@ -53,7 +61,8 @@ def gallery_figure(
     space = 0.5 if len(classes) > 1 else 0.0
     height = TOP + sum(heights[n] * (PAIR_TILE + PAIR_GAP) + space for n in shown) + 0.35
     sheet = Sheet(max(LEFT + len(levels) * PAIR + 0.2, 10.6), max(height, 2.2))
-    _draw_gallery_head(sheet, title, levels)
+    _draw_gallery_head(sheet, title, levels, _gallery_note(items, regions))
+    enlarged = magnification(items, PAIR_TILE)
     y = TOP
     for name in shown:
         if space:
@@ -62,34 +71,35 @@ def gallery_figure(
         for column, level in enumerate(levels):
             for row, item in enumerate(groups[name, level]):
                 top = y + 0.84 * space + row * (PAIR_TILE + PAIR_GAP)
-                _draw_pair(sheet, LEFT + column * PAIR, top, item, colour_map)
+                x = LEFT + column * PAIR
+                if regions:
+                    _draw_regions(sheet, x, top, item, colour_map)
+                else:
+                    draw_scale(sheet, x, top, PAIR_TILE, PAIR_GAP, item, enlarged)
         y += heights[name] * (PAIR_TILE + PAIR_GAP) + space
     return sheet.figure
 
 
-def level_title(level: int) -> str:
-    """The name of a level in a heading.
-
-    >>> level_title(2)
-    'Level 2 (finest)'
-    """
-    word = LEVEL_WORDS.get(level)
-    return f"Level {level}" + (f" ({word})" if word else "")
+def _gallery_note(items: Sequence[GalleryItem], regions: bool) -> str:
+    note = REGION_NOTE if regions else SCALE_NOTE
+    return note + (OTHER_NOTE if any(item.other_label for item in items) else "")
 
 
-def _draw_gallery_head(sheet: Sheet, title: str, levels: Sequence[int]) -> None:
+def _draw_gallery_head(sheet: Sheet, title: str, levels: Sequence[int], note: str) -> None:
     sheet.write(LEFT, 0.2, title, fontsize=15, fontweight="bold")
-    sheet.write(LEFT, 0.52, GALLERY_NOTE, fontsize=10, color=MUTED)
+    sheet.write(LEFT, 0.5, note, fontsize=10, color=MUTED, linespacing=1.3)
     for column, level in enumerate(levels):
         text = level_title(level)
-        sheet.write(LEFT + column * PAIR, 0.9, text, fontsize=12, fontweight="bold")
+        sheet.write(LEFT + column * PAIR, 0.97, text, fontsize=12, fontweight="bold")
 
 
-def _draw_pair(sheet: Sheet, x: float, y: float, item: GalleryItem, colour_map: str) -> None:
+def _draw_regions(sheet: Sheet, x: float, y: float, item: GalleryItem, colour_map: str) -> None:
     source = sheet.tile(x, y, PAIR_TILE)
     source.show(item.image)
     source.mark(item.region, THIN)
     source.tag(f"{item.index}")
+    if item.other_label is not None:
+        source.tag_other(item.other_label)
     heat = sheet.tile(x + PAIR_TILE + PAIR_GAP, y, PAIR_TILE)
     heat.show_heat(item.image, item.region, colour_map)
 

@@ -50,13 +50,13 @@ def figure_text(value: float | None, interval: Sequence[float] | None = None) ->
     return f"{value:.2f}{between}"
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, what: str, plural: str | None = None) -> str:
     """A number of things.
 
-    >>> counted(1, "prototype"), counted(2, "prototype")
-    ('1 prototype', '2 prototypes')
+    >>> counted(1, "prototype"), counted(2, "prototype"), counted(2, "class", "classes")
+    ('1 prototype', '2 prototypes', '2 classes')
     """
-    return f"{number} {what}" + ("" if number == 1 else "s")
+    return f"{number} {what}" if number == 1 else f"{number} {plural or what + 's'}"
 
 
 def listed(names: Sequence[str], last: str = "or") -> str:

@@ -123,7 +123,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Limits:
-    """From where on an image is out of distribution; `images`: how many validation images it rests on.
+    """The limits beyond which an image is out of distribution; `images`: how many they were computed from.
 
     `digest`: of the model and settings that the limits hold for; None in files of earlier versions.
     """
@@ -137,8 +137,8 @@ class Limits:
     def relative_distance(self, features: OodFeatures) -> Array:
         """The greater of the two distances, as a share of its limit: above 1 is OOD. -> (B,)."""
         said = self.model.relative_distance(features.model)
-        looks = self.image.relative_distance(features.image)
-        return np.asarray(np.maximum(said, looks))
+        appearance = self.image.relative_distance(features.image)
+        return np.asarray(np.maximum(said, appearance))
 
     def to_json(self) -> dict[str, Any]:
         """The content of thresholds.json."""
@@ -217,7 +217,7 @@ def validation_limits(
     batch_size: int = 32,
     progress: Progress = lambda done, total: None,
 ) -> Limits | None:
-    """The limits of a model from the validation images of a store; None where they are too few.
+    """The limits of a model from the validation images of a store; None where there are too few.
 
     `progress(done, total)` is called at the start and after each batch.
     """
@@ -278,7 +278,7 @@ def read_limits(folder: RunFolder) -> Limits | None:
 
 
 def limits_for(run: Run) -> Limits | None:
-    """The limits of a run, read once; UserError where they are of another model or other settings."""
+    """The limits of a run, read once; UserError where they were computed for another model or settings."""
     if not (run.folder / FILE).is_file():
         return None
     stamp = (_stamp(run, FILE), _stamp(run, layout.MODEL), _settings(run.config))
@@ -291,7 +291,7 @@ def limits_for(run: Run) -> Limits | None:
 
 
 def limits_are_current(run: Run) -> bool:
-    """Whether a run has limits, and they are of its model and settings."""
+    """Whether a run has limits that were computed for its model and settings."""
     try:
         return limits_for(run) is not None
     except UserError:
@@ -302,7 +302,7 @@ def _checked_limits(run: Run) -> Limits | None:
     limits = read_limits(run.folder)
     if limits is None:
         return None
-    inputs = run.model.head.weight.shape[1]
+    inputs = run.model.score_count
     expected = min(inputs * (1 if run.model.prototypes is None else 2), MAX_FEATURES)
     if len(limits.model.mean) != expected or limits.digest not in (None, limits_digest(run)):
         raise _mismatch(

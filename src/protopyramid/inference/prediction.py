@@ -206,7 +206,7 @@ def _prototype_details(run: Run, evidence: Evidence, predicted: Tensor) -> list[
 
 
 def _flags(batch: EvidenceBatch, limits: Limits | None) -> list[Record]:
-    """How far out of distribution each image of a batch is; None where the run cannot tell."""
+    """How far out of distribution each image of a batch is; None where the run has no limits."""
     if limits is None:
         return [{"unlikeness": None, "unlike_training": None} for _ in batch.images]
     evidence = batch.evidence

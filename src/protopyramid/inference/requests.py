@@ -72,8 +72,8 @@ def requested(
     if table is not None:
         if marks:
             raise UserError(
-                f"{table}: regions are marked on one image; give a table its lesion boxes in the columns "
-                "lesion_x0 to lesion_y1"
+                f"{table}: regions can be marked on one image only; for a table, put the lesion boxes "
+                "into its columns lesion_x0 to lesion_y1"
             )
         return Request(table_rows(table, split, chosen.crop), chosen)
     if marks:
@@ -95,7 +95,8 @@ def predict_regions(
     if regions is not None:
         if len(regions) != len(samples):
             raise UserError(
-                f"{len(regions)} regions of {len(samples)} images; give one per image, or None for all of it"
+                f"{len(regions)} regions for {len(samples)} images; give one per image, or None for the "
+                "whole image"
             )
         samples = [
             sample if box is None else region_sample(sample.image, box)
@@ -105,7 +106,7 @@ def predict_regions(
 
 
 def check_box(box: Sequence[float], what: str) -> Box:
-    """Four finite numbers that rise, or a UserError."""
+    """A box of four finite numbers, x0 < x1 and y0 < y1; else a UserError."""
     if len(box) != 4 or not all(math.isfinite(edge) for edge in box):
         raise UserError(f"{what}: needs four numbers x0,y0,x1,y1, got {_text(box)}")
     x0, y0, x1, y1 = box
@@ -150,7 +151,7 @@ def table_of(paths: Sequence[Path], split: str | None = None) -> Path | None:
     if tables and len(paths) > 1:
         raise UserError(f"{tables[0]}: give either one manifest or images, not both")
     if not tables and split is not None:
-        raise UserError("--split: is for a manifest; leave it out for images")
+        raise UserError("--split: only applies to a manifest; leave it out for images")
     return tables[0] if tables else None
 
 
@@ -185,8 +186,8 @@ def _in_pixels(box: Box, path: Path) -> Box:
     spacing = read_spacing(path)
     if spacing is None:
         raise UserError(
-            f"{path}: does not say how far its pixels are apart (DICOM PixelSpacing or "
-            "ImagerPixelSpacing), so millimetres mean nothing; use --region with pixels"
+            f"{path}: has no pixel spacing (DICOM PixelSpacing or ImagerPixelSpacing), so millimetres "
+            "are unknown; use --region with pixels"
         )
     return spacing.to_pixels(check_box(box, "--region-mm"))
 

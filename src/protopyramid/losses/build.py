@@ -7,8 +7,8 @@ from protopyramid.losses.fine import fine_tables
 from protopyramid.losses.objective import TERMS, FineOptions, LossOptions, Objective
 
 
-def build_objective(config: Config) -> Objective:
-    """The objective of a configuration.
+def build_objective(config: Config, processes: int = 1) -> Objective:
+    """The objective of a configuration, for batches that so many processes share.
 
     >>> build_objective(Config()).weights["cluster"]
     0.8
@@ -21,9 +21,10 @@ def build_objective(config: Config) -> Objective:
         label_smoothing=loss.label_smoothing,
         scope=loss.scope,
         cluster_over=loss.cluster_over,
+        act_on=loss.act_on,
         group=loss.group,
         contrast_margin=loss.contrast_margin,
-        fine=FineOptions(fine.kind, fine.combine, fine.per_pixel, fine.share),
+        fine=FineOptions(fine.kind, fine.combine, fine.per_pixel, fine.share, fine.reduce),
     )
     number = names.index(negative) if negative else None
-    return Objective(weights, inside, outside, number, options)
+    return Objective(weights, inside, outside, number, options, processes)

@@ -29,12 +29,16 @@ class Losses(NamedTuple):
 
 @dataclass(frozen=True)
 class FineOptions:
-    """Which fine-annotation loss: see `fine_annotation` ("class-pair") and `fine_grouped`."""
+    """Which fine-annotation loss: see `fine_annotation` ("class-pair") and `fine_grouped`.
+
+    `reduce`: over the annotated images of a batch.
+    """
 
     kind: Literal["class-pair", "grouped"] = "class-pair"
     combine: Literal["paper", "disjoint"] = "paper"
     per_pixel: bool = False
     share: bool = False
+    reduce: Literal["mean", "sum"] = "mean"
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class LossOptions:
     label_smoothing: float = 0.0
     scope: Literal["level", "all"] = "level"
     cluster_over: Literal["max", "mean"] = "max"
+    act_on: Literal["closeness", "score"] = "closeness"
     group: Literal["class-level", "class"] = "class-level"
     contrast_margin: float = MARGIN
     fine: FineOptions = field(default_factory=FineOptions)
@@ -86,8 +91,10 @@ class Objective(nn.Module):
         outside: Tensor,
         negative: int | None = None,
         options: LossOptions = LossOptions(),  # noqa: B008 (immutable)
+        processes: int = 1,
     ) -> None:
-        """`weights`: one for each of TERMS; `negative`: the number of the negative class.
+        """`weights`: one for each of TERMS; `negative`: the number of the negative class; `processes`:
+        how many share a batch.
 
         inside, outside (C, C): the penalties of the fine loss, by class of the sample and of the prototype.
         """
@@ -95,7 +102,7 @@ class Objective(nn.Module):
         if set(weights) != set(TERMS):
             raise ValueError(f"expected a weight for each of {TERMS}, got {tuple(weights)}")
         self.weights = {term: float(weights[term]) for term in TERMS}
-        self.negative, self.options = negative, options
+        self.negative, self.options, self.processes = negative, options, processes
         self.register_buffer("inside", inside)
         self.register_buffer("outside", outside)
 
@@ -135,14 +142,19 @@ class Objective(nn.Module):
         )
 
     def _cluster(self, batch: Batch) -> Tensor:
-        closeness, layer = batch.evidence.closeness, batch.prototypes
+        near, layer = self._near(batch), batch.prototypes
         scope, over = self.options.scope, self.options.cluster_over
-        return cluster(closeness, batch.labels, layer.classes, layer.levels, scope, over)
+        return cluster(near, batch.labels, layer.classes, layer.levels, scope, over)
 
     def _separation(self, batch: Batch) -> Tensor:
-        closeness, layer = batch.evidence.closeness, batch.prototypes
+        near, layer = self._near(batch), batch.prototypes
         scope = self.options.scope
-        return separation(closeness, batch.labels, layer.classes, layer.levels, scope)
+        return separation(near, batch.labels, layer.classes, layer.levels, scope)
+
+    def _near(self, batch: Batch) -> Tensor:
+        """What cluster and separation act on, (B, m)."""
+        evidence = batch.evidence
+        return evidence.scores if self.options.act_on == "score" else evidence.closeness
 
     def _orthogonality(self, batch: Batch) -> Tensor:
         layer = batch.prototypes
@@ -150,10 +162,17 @@ class Objective(nn.Module):
 
     def _fine(self, batch: Batch) -> Tensor:
         """The fine loss over the lesions, summed over levels."""
-        lesions, layer, options = self._lesions(batch), batch.prototypes, self.options.fine
-        if not len(lesions.labels):
+        lesions = self._lesions(batch)
+        count = len(lesions.labels)
+        if not count:
             return _zero(batch)
+        mean = self._mean_fine(lesions, batch.prototypes)
+        # Gradients are averaged over processes, and each has its share of the images.
+        return mean * (count * self.processes) if self.options.fine.reduce == "sum" else mean
+
+    def _mean_fine(self, lesions: Lesions, layer: PrototypeLayer) -> Tensor:
         maps, masks, labels = lesions
+        options = self.options.fine
         if options.kind == "grouped":
             return fine_grouped(maps, masks, labels, layer.classes, options.per_pixel)
         inside = self.inside[labels][:, layer.classes]

@@ -18,7 +18,7 @@ DUPLICATE_COSINE = 0.99  # from which two prototypes of a class and level count 
 DUPLICATE_DISTANCE = 0.1  # the same for log-l2, as a share of the median distance of all pairs
 DEAD_SPREAD = 1e-6  # standard deviation of a score over the images
 DEAD_WEIGHT = 1e-6  # largest head weight of a prototype
-TOP_CONTRIBUTIONS = 3  # a prototype is used where it is among so many greatest contributions
+TOP_CONTRIBUTIONS = 3  # a prototype is used where it is among this many greatest contributions
 
 Kind = Literal["duplicate", "dead", "sign", "far"]
 SimilarityKind = Literal["cosine", "log-l2"]

@@ -46,6 +46,17 @@ class Region:
         return contour_lines(self.activation, (float(inside.min()) + float(outside.max())) / 2)
 
 
+class MaskedRegion(Region):
+    """A region that is not what its activation map exceeds, such as an evidence region over a heat map."""
+
+    @cached_property
+    def contour(self) -> list[NDArray[np.float64]]:
+        """The closed lines around the mask, each (n, 2), as in `Region`."""
+        if self.mask.all() or not self.mask.any():
+            return []
+        return contour_lines(self.mask.astype(np.float32), 0.5)
+
+
 def activation_maps(maps: Tensor, height: int, width: int) -> Tensor:
     """Similarity maps upsampled bilinearly to the image. (B, m, h, w) -> (B, m, height, width)."""
     return F.interpolate(maps, size=(height, width), mode="bilinear", align_corners=False)

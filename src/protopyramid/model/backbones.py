@@ -18,8 +18,8 @@ from protopyramid.errors import UserError
 from protopyramid.model.weights import VGG16_IMAGENET, Published, first_line
 
 # VGG-16, configuration D (Simonyan and Zisserman 2015): output channels of the convolutions of each
-# block. A max-pool ends each block but the last, whose pool the paper leaves out so that the coarsest map
-# is 14 x 14 at 224 px.
+# block. A max-pool ends each block; that of the last is left out in the paper and in IAIA-BL, so that the
+# coarsest map is 14 x 14 at 224 px, and kept in ProtoPNet (7 x 7).
 VGG16_BLOCKS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 LEVELS = (2, 3, 4, 5)
 Padding = Literal["zeros", "replicate"]
@@ -57,20 +57,30 @@ class Backbone(nn.Module, ABC):
     def block(self, number: int) -> nn.Module:
         """The module of one block, for freezing and learning rates."""
 
+    def layers(self, level: int) -> list[nn.Module] | None:
+        """The chain of layers from the image to the map of a level; None where it is not one chain."""
+        return None
+
     def forward(self, images: Tensor, levels: Sequence[int] = LEVELS) -> dict[int, Tensor]:
         """Maps of the levels. images (B, 3, H, W) -> {level: (B, channels, H / stride, W / stride)}."""
         return self.advance({IMAGE: images}, levels)
 
 
 class VGG16(Backbone):
-    """VGG-16 without the last max-pool; parameters are named `features.N` as torchvision names them.
+    """VGG-16, its parameters named `features.N` as torchvision names them.
+
+    `last_pool` keeps the max-pool after the last block: the stride of level 5 is then 32, not 16.
 
     >>> {level: tuple(m.shape) for level, m in VGG16(width=0.125)(torch.zeros(1, 3, 32, 32)).items()}
     {2: (1, 16, 8, 8), 3: (1, 32, 4, 4), 4: (1, 64, 2, 2), 5: (1, 64, 2, 2)}
     """
 
     def __init__(
-        self, width: float = 1.0, batch_norm: bool = False, padding: Padding = "zeros"
+        self,
+        width: float = 1.0,
+        batch_norm: bool = False,
+        padding: Padding = "zeros",
+        last_pool: bool = False,
     ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
@@ -81,21 +91,29 @@ class VGG16(Backbone):
             for outputs in (max(1, round(full * width)) for full in block):
                 layers.extend(_convolution(inputs, outputs, batch_norm, padding))
                 inputs = outputs
-            if number < len(VGG16_BLOCKS):
+            if number < len(VGG16_BLOCKS) or last_pool:
                 layers.append(nn.MaxPool2d(kernel_size=2, stride=2))
             self._ends.append(len(layers))
             if number in LEVELS:
                 self.channels[number] = inputs
-                self.strides[number] = 2 ** min(number, len(VGG16_BLOCKS) - 1)
+                self.strides[number] = 2 ** (number if last_pool else min(number, 4))
         self.features = nn.Sequential(*layers)
         self.cuts = tuple(range(len(VGG16_BLOCKS) + 1))
         if width == 1.0 and not batch_norm:
             self.imagenet = VGG16_IMAGENET
 
+    @property
+    def size_multiple(self) -> int:
+        """The stride of level 5: a map that cannot be halved would lose its last row and column."""
+        return max(self.strides.values())
+
     def block(self, number: int) -> nn.Sequential:
         """The layers of block `number` (1 to 5), pool included."""
         first = 0 if number == 1 else self._ends[number - 2]
         return nn.Sequential(*list(self.features)[first : self._ends[number - 1]])
+
+    def layers(self, level: int) -> list[nn.Module]:
+        return list(self.features)[: self._ends[level - 1]]
 
     def advance(self, maps: Mapping[int, Tensor], keep: Iterable[int]) -> dict[int, Tensor]:
         wanted = set(keep)

@@ -10,15 +10,16 @@ from protopyramid.config.schema import (
     BackboneConfig,
     Config,
     HeadConfig,
+    ModelConfig,
     NeckConfig,
     prototype_counts,
 )
 from protopyramid.errors import UserError
 from protopyramid.model.backbones import VGG16, Backbone, TimmBackbone
-from protopyramid.model.head import initial_weights, linear_head
+from protopyramid.model.head import HiddenLayers, initial_weights, linear_head
 from protopyramid.model.necks import COARSEST, AddOn, Neck, NoNeck, Pyramid
 from protopyramid.model.network import PrototypeNetwork
-from protopyramid.model.pooling import Pooling
+from protopyramid.model.pooling import ChannelPooling, Pooling, channel_score_count
 from protopyramid.model.prototypes import PrototypeLayer, classes_and_levels
 from protopyramid.model.similarity import Similarity
 
@@ -38,18 +39,31 @@ def build_model(config: Config) -> PrototypeNetwork:
     neck = build_neck(config.model.neck, backbone.channels, finest)
     outputs = len(config.data.classes)
     if not classes:
-        head = linear_head(backbone.channels[COARSEST], outputs)
-        return PrototypeNetwork(backbone, neck, None, head, config.model.tta)
+        return _black_box(config.model, backbone, neck, outputs)
     prototypes = build_prototypes(config, classes, levels)
     weights = initial_head_weights(prototypes.classes, outputs, config.model.head)
     head = linear_head(len(classes), outputs, weights)
     return PrototypeNetwork(backbone, neck, prototypes, head, config.model.tta)
 
 
+def _black_box(
+    config: ModelConfig, backbone: Backbone, neck: Neck, outputs: int
+) -> PrototypeNetwork:
+    """The network without prototypes: pooled channels, hidden layers where asked for, linear head."""
+    channels: ChannelPooling = "flatten" if config.pooling.kind == "flatten" else "average"
+    inputs = channel_score_count(backbone.channels[COARSEST], channels)
+    if not config.head.hidden:
+        head = linear_head(inputs, outputs)
+        return PrototypeNetwork(backbone, neck, None, head, config.tta, channels)
+    hidden = HiddenLayers(inputs, config.head.hidden, config.head.dropout)
+    head = linear_head(hidden.outputs, outputs, bias=True)
+    return PrototypeNetwork(backbone, neck, None, head, config.tta, channels, hidden)
+
+
 def build_backbone(config: BackboneConfig) -> Backbone:
     """The backbone of a configuration, with random weights."""
     if config.name == "vgg16":
-        return VGG16(config.width, config.batch_norm, config.padding)
+        return VGG16(config.width, config.batch_norm, config.padding, config.last_pool)
     library, _, name = config.name.partition(":")
     if library == "timm" and name:
         return TimmBackbone(name)
@@ -79,6 +93,7 @@ def prototype_places(config: Config) -> tuple[list[int], list[int]]:
 def build_prototypes(config: Config, classes: list[int], levels: list[int]) -> PrototypeLayer:
     """Random prototypes of these classes and levels, m each, compared and pooled as configured."""
     similarity, pooling = config.model.similarity, config.model.pooling
+    assert pooling.kind != "flatten"  # refused by the configuration
     return PrototypeLayer(
         classes,
         levels,

@@ -20,7 +20,9 @@ from torch import Tensor, nn
 
 from protopyramid.errors import UserError
 from protopyramid.model.backbones import IMAGE, Backbone
+from protopyramid.model.head import HiddenLayers
 from protopyramid.model.necks import COARSEST, Neck
+from protopyramid.model.pooling import ChannelPooling, channel_score_count, channel_scores
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.model.tta import tta_transforms
 
@@ -42,7 +44,8 @@ class Evidence(NamedTuple):
 class PrototypeNetwork(nn.Module):
     """Backbone, neck, prototypes and head as one module; it knows nothing of training or files.
 
-    Without prototypes (the black box), the scores are the means of the channels of level 5.
+    Without prototypes (the black box), the scores are the means of the channels of level 5, or what
+    `channels` makes of them, and there may be `hidden` layers between scores and head.
 
     >>> from protopyramid.model.backbones import VGG16
     >>> from protopyramid.model.head import linear_head
@@ -61,25 +64,42 @@ class PrototypeNetwork(nn.Module):
         prototypes: PrototypeLayer | None,
         head: nn.Linear,
         tta: int = 1,
+        channels: ChannelPooling = "average",
+        hidden: HiddenLayers | None = None,
     ) -> None:
         """`head` maps as many scores as there are prototypes (or channels of level 5) to C logits.
 
-        `tta`: copies of an image (1, 4 or 8) that a prediction is the mean of.
+        `tta`: copies of an image (1, 4 or 8) that a prediction is the mean of. `channels`, `hidden`: of
+        the black box.
         """
         super().__init__()
-        expected = backbone.channels[COARSEST] if prototypes is None else len(prototypes.vectors)
-        if head.in_features != expected:
-            raise ValueError(f"expected a head of {expected} scores, got one of {head.in_features}")
-        self.tta = tta
+        expected = channel_score_count(backbone.channels[COARSEST], channels)
+        if prototypes is not None:
+            expected = len(prototypes.vectors)
+        first = head.in_features if hidden is None else hidden.inputs
+        if first != expected:
+            raise ValueError(f"expected a head of {expected} scores, got one of {first}")
+        self.tta, self.channels = tta, channels
         self.backbone = backbone
         self.neck = neck
         self.prototypes = prototypes
+        self.hidden = hidden
         self.head = head
+
+    @property
+    def score_count(self) -> int:
+        """The number m of scores of an image."""
+        return self.head.in_features if self.hidden is None else self.hidden.inputs
+
+    def logits_of(self, scores: Tensor) -> Tensor:
+        """What the head makes of scores. (B, m) -> (B, C)."""
+        logits: Tensor = self.head(scores if self.hidden is None else self.hidden(scores))
+        return logits
 
     def forward(self, images: Tensor) -> Evidence:
         """Evidence of normalised images (B, 3, H, W), the mean over `tta` copies.
 
-        H and W are multiples of 16.
+        H and W are multiples of the backbone's `size_multiple`: 16, or 32 with VGG-16's last pool.
         """
         if self.tta == 1:
             return self.forward_once(images)
@@ -90,7 +110,10 @@ class PrototypeNetwork(nn.Module):
         return self.evidence_from_pyramid(self.pyramid(images))
 
     def _mean_over_copies(self, images: Tensor) -> Evidence:
-        """The head is linear, so contributions of mean scores still add up to the logits."""
+        """A linear head takes the mean scores, so that their contributions still add up to the logits.
+
+        With hidden layers, the mean is that of the logits.
+        """
         found = []
         for transform, undo in tta_transforms(self.tta):
             copies = transform(images).contiguous(memory_format=torch.channels_last)
@@ -99,7 +122,10 @@ class PrototypeNetwork(nn.Module):
             found.append(Evidence(seen.logits, seen.scores, maps, seen.closeness))
         scores = _mean([each.scores for each in found])
         maps = {level: _mean([each.maps[level] for each in found]) for level in found[0].maps}
-        return Evidence(self.head(scores), scores, maps, _mean([each.closeness for each in found]))
+        logits = (
+            self.head(scores) if self.hidden is None else _mean([each.logits for each in found])
+        )
+        return Evidence(logits, scores, maps, _mean([each.closeness for each in found]))
 
     def pyramid(self, images: Tensor) -> dict[int, Tensor]:
         """The maps z of the neck. (B, 3, H, W) -> {level: (B, d, H / stride, W / stride)}."""
@@ -117,8 +143,8 @@ class PrototypeNetwork(nn.Module):
     def evidence_from_pyramid(self, z: Mapping[int, Tensor]) -> Evidence:
         """Evidence of the maps z {level: (B, d, H, W)}."""
         if self.prototypes is None:
-            scores = z[COARSEST].mean((-2, -1))
-            return Evidence(self.head(scores), scores, {}, scores[:, :0])
+            scores = channel_scores(z[COARSEST], self.channels)
+            return Evidence(self.logits_of(scores), scores, {}, scores[:, :0])
         scores, closeness, maps = self.prototypes(z)
         return Evidence(self.head(scores), scores, maps, closeness)
 

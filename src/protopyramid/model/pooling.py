@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import torch.nn.functional as F
 from torch import Tensor
 
 PoolingKind = Literal["focal", "topk", "max", "average"]
+ChannelPooling = Literal["average", "flatten"]
 PoolSize = int | float
 
 KINDS = ("focal", "topk", "max", "average")
+GRID = 7  # VGG-16: its classifier sees 7 x 7 cells, whatever the size of the image
 DEFAULT_K = 9  # IAIA-BL: the 9 most similar of the 14 x 14 patches; ours on the finer levels
 
 
@@ -74,6 +77,22 @@ def pool(maps: Tensor, kind: str, k: int) -> Tensor:
     if kind == "average":
         return maps.mean((-2, -1))
     return top_mean(maps, 1 if kind == "max" else k)
+
+
+def channel_scores(c5: Tensor, kind: ChannelPooling) -> Tensor:
+    """The scores of a model without prototypes. (B, channels, H, W) -> (B, n).
+
+    "average": the mean of each channel, n = channels. "flatten": the map averaged to 7 x 7 cells, channel
+    by channel, n = 49 channels.
+    """
+    if kind == "average":
+        return c5.mean((-2, -1))
+    return F.adaptive_avg_pool2d(c5, GRID).flatten(1)
+
+
+def channel_score_count(channels: int, kind: ChannelPooling) -> int:
+    """The number of scores that `channel_scores` makes of so many channels."""
+    return channels if kind == "average" else channels * GRID**2
 
 
 def _check_kind(kind: str) -> None:

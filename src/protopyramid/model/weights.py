@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -15,23 +16,42 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from protopyramid.errors import UserError
+from protopyramid.utils.cache_folder import VARIABLE, cache_folder
 from protopyramid.utils.files import replacing
+from protopyramid.utils.progress import Bars, Update, no_bar
 
 if TYPE_CHECKING:
     from protopyramid.model.backbones import Backbone
 
 PREFIXES = ("module.", "backbone.", "model.", "encoder.")
+FEATURES = "features."
+# A checkpoint of IAIA-BL or ProtoPNet is of a network whose part `features` is a VGG with a part `features`.
+NESTED = FEATURES + FEATURES
+IMAGENET = "imagenet"
+WEIGHTS = "weights"  # folder of downloaded weights in the cache folder
+TIMEOUT = 30.0  # seconds without an answer before a download is given up
+CHUNK = 1 << 20
+WITHOUT = "--set model.backbone.weights=none"
 
 
 class Published(NamedTuple):
-    """A published file of weights; `digest` is the beginning of its SHA-256."""
+    """A published file of weights: where it is, its SHA-256 and what it is."""
 
     url: str
     digest: str
+    what: str
+
+    @property
+    def name(self) -> str:
+        """The name of the file."""
+        return self.url.rsplit("/", 1)[-1]
 
 
-# torchvision's VGG-16, IMAGENET1K_V1: the file's name carries the first eight digits of its SHA-256.
-VGG16_IMAGENET = Published("https://download.pytorch.org/models/vgg16-397923af.pth", "397923af")
+VGG16_IMAGENET = Published(
+    "https://download.pytorch.org/models/vgg16-397923af.pth",
+    "397923af8e79cdbb6a7127f12361acd7a2f83e06b05044ddf496e83de57a5bf0",
+    "torchvision's VGG-16 ImageNet weights (IMAGENET1K_V1)",
+)
 
 
 @dataclass(frozen=True)
@@ -49,8 +69,10 @@ class LoadReport:
 def load_backbone_weights(backbone: nn.Module, path: Path) -> LoadReport:
     """Load a .safetensors or .pth file into a backbone; every tensor of the backbone must be matched.
 
-    torchvision's names (`features.0.weight`), bare ones (`0.weight`) and prefixed ones
-    (`module.features.0.weight`) are all understood; a classifier's tensors are left out.
+    torchvision's names (`features.0.weight`), bare ones (`0.weight`), prefixed ones
+    (`module.features.0.weight`) and those of IAIA-BL's and ProtoPNet's checkpoints
+    (`features.features.0.weight`) are all understood; the tensors of a classifier, an add-on and
+    prototypes are left out.
     """
     expected, tensors = backbone.state_dict(), read_tensors(path)
     names = _names_in(expected, tensors)
@@ -81,45 +103,62 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return _tensors_of(path, content)
 
 
-def fetch_published(source: Published = VGG16_IMAGENET, folder: Path | None = None) -> Path:
-    """The published file, downloaded once into the cache folder; its hash is checked every time."""
-    folder = folder or Path(torch.hub.get_dir()) / "checkpoints"
-    target = folder / source.url.rsplit("/", 1)[-1]
-    if target.is_file() and _digest(target).startswith(source.digest):
+def fetch_published(
+    source: Published = VGG16_IMAGENET, folder: Path | None = None, bars: Bars = no_bar
+) -> Path:
+    """The published file, downloaded once into the cache folder; its SHA-256 is checked every time."""
+    target = (folder or cache_folder() / WEIGHTS) / source.name
+    if target.is_file() and _digest(target) == source.digest:
         return target
-    with replacing(target) as out:
-        _download(source, out)
+    digest = hashlib.sha256()
+    with bars(f"downloading {source.name}") as update, replacing(target) as out:
+        for chunk in _chunks(source, target, update):
+            digest.update(chunk)
+            out.write(chunk)
+        if digest.hexdigest() != source.digest:
+            raise UserError(
+                f"{source.url}: the download is damaged (SHA-256 {digest.hexdigest()}, expected "
+                f"{source.digest}); try again, or train without: {WITHOUT}"
+            )
     return target
 
 
-def _download(source: Published, out: BinaryIO) -> None:
-    digest = hashlib.sha256()
+def _chunks(source: Published, target: Path, update: Update) -> Iterator[bytes]:
+    """The bytes of a published file in pieces, whose number is reported in megabytes."""
+    done = 0
     try:
-        with urllib.request.urlopen(source.url) as response:
-            while chunk := response.read(1 << 20):
-                digest.update(chunk)
-                out.write(chunk)
-    except OSError as error:
-        raise UserError(
-            f"{source.url}: download failed ({first_line(error)}); "
-            "set model.backbone.weights to a local file"
-        ) from error
-    if not digest.hexdigest().startswith(source.digest):
-        raise UserError(f"{source.url}: the download is damaged (wrong SHA-256); try again")
+        with urllib.request.urlopen(source.url, timeout=TIMEOUT) as response:
+            total = int(response.headers.get("Content-Length") or 0)
+            while chunk := response.read(CHUNK):
+                done += len(chunk)
+                update(done // CHUNK, max(total, done) // CHUNK)
+                yield chunk
+    except (OSError, HTTPException, ValueError) as error:
+        raise UserError(f"{_offline(source, target)} ({first_line(error)})") from error
 
 
-def start_backbone(backbone: Backbone, weights: str) -> LoadReport | None:
+def _offline(source: Published, target: Path) -> str:
+    """What to do where the file cannot be downloaded, in one line."""
+    return (
+        f"{source.url}: could not be downloaded; fetch {source.name} ({source.what}, SHA-256 "
+        f"{source.digest}) on another machine and put it at {target} (or set {VARIABLE}), give a file "
+        f"with --set model.backbone.weights=FILE, or train without pretrained weights: {WITHOUT}"
+    )
+
+
+def start_backbone(backbone: Backbone, weights: str, bars: Bars = no_bar) -> LoadReport | None:
     """Load what `model.backbone.weights` names: nothing, "imagenet", or a file."""
     if not weights:
         return None
-    if weights != "imagenet":
+    if weights != IMAGENET:
         return load_backbone_weights(backbone, Path(weights).expanduser())
     if backbone.imagenet is None:
         raise UserError(
             'model.backbone.weights "imagenet" is for the full VGG-16 (name "vgg16", width 1, no batch '
-            'norm); for this backbone, give a .safetensors or .pth file of its weights, or "" for none'
+            "norm); for this backbone, give a .safetensors or .pth file of its weights, or train "
+            f"without: {WITHOUT}"
         )
-    return load_backbone_weights(backbone, fetch_published(backbone.imagenet))
+    return load_backbone_weights(backbone, fetch_published(backbone.imagenet, bars=bars))
 
 
 def _names_in(expected: Iterable[str], found: Iterable[str]) -> dict[str, str]:
@@ -137,7 +176,9 @@ def _name_in(known: Mapping[str, str], name: str) -> str:
         for candidate in (plain, f"features.{plain}"):
             if candidate.replace("_", ".") in known:
                 return known[candidate.replace("_", ".")]
-        stripped = False
+        stripped = plain.startswith(NESTED)
+        if stripped:
+            plain = plain.removeprefix(FEATURES)
         for prefix in PREFIXES:
             if plain.startswith(prefix):
                 plain, stripped = plain.removeprefix(prefix), True

@@ -13,7 +13,8 @@ from torch import Tensor
 from protopyramid.data.images import prepare, read_image
 from protopyramid.errors import UserError
 from protopyramid.inference.batches import device_of, model_input
-from protopyramid.model.activation import Region, activation_region
+from protopyramid.model.activation import Box, Region, activation_region
+from protopyramid.model.cells import cell_box
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.runs import layout
@@ -29,12 +30,14 @@ Picture = NDArray[np.float32]
 class Case:
     """A prototype with the training image it comes from.
 
-    image (S, S) or (S, S, 3) in [0, 1]; region: where the prototype activates on that image.
+    image (S, S) or (S, S, 3) in [0, 1]; region: where the prototype activates on that image; cell: the
+    square of the image that the prototype was taken from, as fractions x0, y0, x1, y1.
     """
 
     record: PrototypeRecord
     image: Picture
     region: Region
+    cell: Box
 
 
 class CaseBook:
@@ -75,7 +78,9 @@ class CaseBook:
         for row, (index, source) in enumerate(zip(indices, sources, strict=True)):
             similarity = prototype_map(self._model, maps, index)[row].cpu()
             region = activation_region(similarity, size, size)
-            self._cases[index] = Case(self._records[index], to_picture(source), region)
+            record = self._records[index]
+            cell = cell_box(record.row, record.col, *similarity.shape)
+            self._cases[index] = Case(record, to_picture(source), region, cell)
 
 
 def layer_of(model: PrototypeNetwork) -> PrototypeLayer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from protopyramid.runs.run import Run
 
 Indices = tuple[int, ...]
+MOST = 0.5  # share of prototypes
+LOOK_ELSEWHERE = (
+    "the prototypes look at something other than the lesion: inspect them (protopyramid prototypes RUN); "
+    "training from pretrained weights helps"
+)
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,41 @@ def source_pointing(run: Run, manifest: Manifest | None = None) -> SourcePointin
     )
 
 
+def source_warnings(run: Run, pointing: SourcePointing) -> list[str]:
+    """What is wrong with where the prototypes come from, one line each; nothing where nothing is."""
+    found = []
+    if below_chance(pointing.mean, pointing.chance):
+        found.append(
+            f"{pointing.mean:.0%} of the prototypes have their peak inside the annotation of their source "
+            f"image, below chance ({pointing.chance:.0%}); {LOOK_ELSEWHERE}"
+        )
+    share, chance = border_share(run)
+    expected = chance + 2 * math.sqrt(chance * (1 - chance) / max(len(run.prototypes), 1))
+    if share > max(MOST, expected):
+        found.append(
+            f"{share:.0%} of the prototypes come from the border of their source image (chance "
+            f"{chance:.0%}); {LOOK_ELSEWHERE}"
+        )
+    return found
+
+
+def border_share(run: Run) -> tuple[float, float]:
+    """Share of prototypes whose source patch is a border cell of its map, and its chance level."""
+    at_border, chances = [], []
+    for record in run.prototypes:
+        side = math.ceil(run.config.data.image_size / run.model.backbone.strides[record.level])
+        at_border.append(not (0 < record.row < side - 1 and 0 < record.col < side - 1))
+        chances.append(1 - (max(side - 2, 0) / side) ** 2)
+    if not at_border:
+        return 0.0, 0.0
+    return sum(at_border) / len(at_border), sum(chances) / len(chances)
+
+
+def below_chance(value: float | None, chance: float | None) -> bool:
+    """Whether a metric is known and below its chance level."""
+    return value is not None and chance is not None and value < chance
+
+
 def _judge(run: Run, manifest: Manifest | None) -> list[tuple[int, float, float]]:
     """(prototype, peak inside, annotation's share of the pixels) of those with an annotated source."""
     layer = run.model.prototypes
@@ -133,7 +174,7 @@ def _judge(run: Run, manifest: Manifest | None) -> list[tuple[int, float, float]
 
 
 def _sources(run: Run, manifest: Manifest | None) -> Mapping[str, Sample]:
-    """The annotated source images of the prototypes, as far as they are unchanged."""
+    """The annotated source images of the prototypes, those that are unchanged."""
     found = {} if manifest is None else _annotated_sources(run, manifest)
     path = training_manifest(run)
     if found or path is None:

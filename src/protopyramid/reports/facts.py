@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from protopyramid.config.differences import TITLES, differences, reference_preset
 from protopyramid.config.schema import MARGIN_CLASSES
 from protopyramid.figures.text import counted, figure_text, listed
 from protopyramid.prototypes.pruning import prunings
@@ -44,10 +45,10 @@ def margins(run: Run) -> bool:
 def summary(run: Run) -> str:
     """What this model is, in two sentences."""
     what = "mammogram patches by the margin of the mass" if margins(run) else "images"
-    system, names = run.config.system, listed(_class_names(run))
+    system, names = run.system_title, listed(_class_names(run))
     if not run.prototypes:
         return (
-            f"This model classifies {what} as {names} with an ordinary neural network ({system}). "
+            f"This model classifies {what} as {names} with a conventional neural network ({system}). "
             "It is a black box: it names no case behind its answer, and heat maps only show where its "
             "prediction reacts to the image."
         )
@@ -57,6 +58,32 @@ def summary(run: Run) -> str:
         f"a sum of “this part looks like that part of a known case”, on {_levels(run)} "
         "(2 = fine detail, 5 = coarse), so that each step can be checked by eye."
     )
+
+
+def difference_rows(run: Run) -> list[list[str]]:
+    """Setting, the published value and the run's, for each setting that is not as published."""
+    found = differences(run.config, run.start)
+    return [[each.key, each.paper, each.run] for each in found]
+
+
+def difference_words(run: Run) -> str:
+    """How the run stands to the published system, in a sentence or two."""
+    title, count = TITLES[reference_preset(run.config)], len(difference_rows(run))
+    if not count:
+        return (
+            f"None: every setting is that of {title} as published or, where its paper is silent, of the "
+            "systems that it builds on; what belongs to the data and the machine is not compared."
+        )
+    return (
+        f"This is not {title} as published: {counted(count, 'setting')} differ, computed from `config.toml`. "
+        "“Silent” marks what the paper leaves open, with the value that takes its place. What belongs to "
+        "the data and the machine is not compared."
+    )
+
+
+def difference_title(run: Run) -> str:
+    """The heading above the differences."""
+    return f"Differences from {TITLES[reference_preset(run.config)]}"
 
 
 def pruning_history(run: Run) -> list[str]:

@@ -4,47 +4,85 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from protopyramid.data.images import prepare_sample
 from protopyramid.figures.drawing import COLOUR_MAP, save_figure
+from protopyramid.figures.level_figure import level_figure
 from protopyramid.figures.prototype_figures import (
-    GalleryItem,
     NeighbourRow,
     NeighbourTile,
     gallery_figure,
     neighbours_figure,
 )
-from protopyramid.prototypes.cases import layer_of, to_picture
+from protopyramid.figures.scale import GalleryItem
+from protopyramid.model.receptive_field import receptive_field
+from protopyramid.prototypes.cases import Case, layer_of, to_picture
 from protopyramid.prototypes.neighbours import Neighbour
+from protopyramid.prototypes.reach import prototype_reach
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.records import PrototypeRecord
 from protopyramid.runs.run import Run
 
 GALLERY = "prototypes_gallery.png"
 NEAREST = "prototypes_nearest"
+LEVELS = "levels"
 
 
 def gallery_items(run: Run) -> list[GalleryItem]:
     """All prototypes with their cases, to draw; UserError for a black box."""
     layer_of(run.model)
     cases = run.cases.look_up(record.index for record in run.prototypes)
-    return [
-        GalleryItem(
-            index=index,
-            class_name=case.record.class_name,
-            level=case.record.level,
-            image=case.image,
-            region=case.region,
-        )
-        for index, case in cases.items()
-    ]
+    return [_gallery_item(case) for case in cases.values()]
 
 
-def write_gallery(run: Run, out: str | Path, colour_map: str = COLOUR_MAP) -> Path:
-    """Write prototypes_gallery.png: all prototypes by class and level."""
+def _gallery_item(case: Case) -> GalleryItem:
+    return GalleryItem(
+        index=case.record.index,
+        class_name=case.record.class_name,
+        level=case.record.level,
+        image=case.image,
+        region=case.region,
+        cell=case.cell,
+        other_label=case.record.other_label,
+    )
+
+
+def write_gallery(
+    run: Run, out: str | Path, colour_map: str = COLOUR_MAP, regions: bool = False
+) -> Path:
+    """Write prototypes_gallery.png: all prototypes by class and level.
+
+    `regions` shows where each prototype activates instead of the patch that it is.
+    """
     title = f"Prototypes of {run.name} by class and level"
-    figure = gallery_figure(gallery_items(run), run.config.data.classes, title, colour_map)
+    classes = run.config.data.classes
+    figure = gallery_figure(gallery_items(run), classes, title, colour_map, regions)
     return save_figure(figure, Path(out) / GALLERY)
+
+
+def write_levels(run: Run, out: str | Path) -> list[Path]:
+    """Write levels-CLASS.png for each class: its prototypes at every level, at one scale."""
+    items = [
+        _with_scale(run, *pair) for pair in zip(run.prototypes, gallery_items(run), strict=True)
+    ]
+    written = []
+    for number, name in enumerate(run.config.data.classes):
+        own = [item for item in items if item.class_name == name]
+        if own:
+            where = " at different levels" if len({item.level for item in own}) > 1 else ""
+            figure = level_figure(own, f"Prototypes of {name}{where}")
+            path = Path(out) / f"{LEVELS}-{slug(name, number)}.png"
+            written.append(save_figure(figure, path))
+    return written
+
+
+def _with_scale(run: Run, record: PrototypeRecord, item: GalleryItem) -> GalleryItem:
+    """A prototype with what its patch mostly depends on, and what it can depend on at all."""
+    size = run.config.data.image_size
+    field = receptive_field(run.model, record.level, record.row, record.col, size, size)
+    return replace(item, reach=prototype_reach(run, record), field=field)
 
 
 def write_nearest(

@@ -8,7 +8,12 @@ from pathlib import Path
 from protopyramid.data.manifest import SPLITS
 from protopyramid.evaluation.results import Evaluation, read_evaluation
 from protopyramid.model.tta import tta_text
-from protopyramid.reports.facts import pruning_history
+from protopyramid.reports.facts import (
+    difference_rows,
+    difference_title,
+    difference_words,
+    pruning_history,
+)
 from protopyramid.reports.report import (
     CARD,
     PAPER,
@@ -31,7 +36,7 @@ distrust it."""
 
 KNOWN_CLASSES = """\
 It knows the classes above and no others, and gives one of them to every image, even to one unlike
-anything it has seen. `predict` and `explain` flag some such images, and about 5 % of ordinary ones."""
+anything it has seen. `predict` and `explain` flag some such images, and about 5 % of in-distribution ones."""
 SAME_DATA = """\
 The figures hold for data like the training data: another scanner, population or way of cropping is a
 different task."""
@@ -56,6 +61,7 @@ def write_model_card(run: Run, evaluation: Evaluation | None = None) -> Path:
         "## Figures\n\n" + _figures(run, results),
         "## Limits\n\n" + _bullets(_limits(run)),
         "## How it was made\n\n" + _bullets(_making(run, facts)),
+        f"## {difference_title(run)}\n\n" + _differences(run),
         "## How to cite\n\n" + f"{PAPER}.\n\nSoftware: {_software(facts)}.",
     ]
     return run.folder.write_text(CARD, "\n\n".join(parts) + "\n")
@@ -133,7 +139,8 @@ def _making(run: Run, facts: Provenance) -> list[str]:
     tta = run.config.model.tta
     seen = f"; test-time augmentation with {tta_text(tta)}" if tta > 1 else ""
     return [
-        f"system `{run.config.system}`, made by {_software(facts)}, seed {run.config.train.seed}",
+        f"system {run.system_title} (`{run.config.system}`), made by {_software(facts)}, "
+        f"seed {run.config.train.seed}",
         f"backbone {backbone.name}, width {backbone.width}, started from {_start(run, facts)}; "
         f"input {run.config.data.image_size} px{seen}",
         f"{len(run.prototypes)} prototypes, listed in `prototypes.json` with their source images",
@@ -149,6 +156,12 @@ def _start(run: Run, facts: Provenance) -> str:
         return "random weights"
     kind, _, name = start.partition(" ")
     return f"the backbone of the run `{name}`" if kind == "run" and name else f"`{start}`"
+
+
+def _differences(run: Run) -> str:
+    rows = [[f"`{key}`", paper, own] for key, paper, own in difference_rows(run)]
+    words = difference_words(run)
+    return f"{words}\n\n{markdown_table(['setting', 'paper', 'this run'], rows)}" if rows else words
 
 
 def _software(facts: Provenance) -> str:

@@ -19,7 +19,15 @@ from protopyramid.figures.text import counted, figure_text, listed, percent
 from protopyramid.metrics.auroc import Auroc
 from protopyramid.metrics.localisation import PairMean, PairMeanWithChance
 from protopyramid.reports import html as page
-from protopyramid.reports.facts import PAPER, margins, run_facts, summary
+from protopyramid.reports.facts import (
+    PAPER,
+    difference_rows,
+    difference_title,
+    difference_words,
+    margins,
+    run_facts,
+    summary,
+)
 from protopyramid.reports.gallery import gallery_items
 from protopyramid.reports.html import Cell, Html
 from protopyramid.reports.training_curves import training_plots
@@ -66,16 +74,17 @@ def write_report(
         _prototypes(run, colour_map),
         _health(results),
         _training(run),
-        _closing(),
+        _differences(run),
+        _closing(run),
     ]
-    content = page.page(f"{run.name}: {run.config.system}", [part for part in sections if part])
+    content = page.page(f"{run.name}: {run.system_title}", [part for part in sections if part])
     return run.folder.write_text(REPORT, content)
 
 
 # -- what it is ----------------------------------------------------------------------------------
 def _opening(run: Run, results: Evaluation | None, facts: Provenance) -> str:
     size = run.config.data.image_size
-    subtitle = f"Report of a trained model: {run.config.system}, images of {size} × {size} pixels"
+    subtitle = f"Report of a trained model: {run.system_title}, images of {size} × {size} pixels"
     return (
         f"<header><h1>{page.html_of(run.name)}</h1>"
         + page.paragraph(subtitle, "muted")
@@ -329,9 +338,20 @@ def _prototypes(run: Run, colour_map: str) -> str:
     ]
     words = (
         "Every prototype is a part of one training image. Level 2 compares fine detail such as an edge or "
-        "a spicule, level 5 a large part of the lesion."
+        "a spicule, level 5 a large part of the lesion. "
     )
-    return page.section("Prototypes", page.paragraph(words), *pictures)
+    return page.section("Prototypes", page.paragraph(words + _strangers(run)), *pictures)
+
+
+def _strangers(run: Run) -> str:
+    """How many prototypes come from images of another class than their own."""
+    others = sum(record.other_label is not None for record in run.prototypes)
+    if not others:
+        return ""
+    return (
+        f"{others} of {counted(len(run.prototypes), 'prototype')} come from a training image of another "
+        "class (✕ with its label): projection searched the images of all classes."
+    )
 
 
 def _health(results: Evaluation | None) -> str:
@@ -360,8 +380,17 @@ def _training(run: Run) -> str:
     return page.section("Training", page.paragraph(words), picture)
 
 
-def _closing() -> str:
+def _differences(run: Run) -> str:
+    """What is not as in the published system, computed from the settings."""
+    rows: list[list[Cell]] = [list(row) for row in difference_rows(run)]
+    words = page.paragraph(difference_words(run).replace("`", ""))
+    table = page.table(["setting", "paper", "this run"], rows) if rows else ""
+    return page.section(difference_title(run), words, table)
+
+
+def _closing(run: Run) -> str:
+    method = "Method" if not difference_rows(run) else "Method, with the differences above"
     return (
-        f"<footer>Method: {page.html_of(PAPER)}. Made with protopyramid {__version__}. All figures on "
+        f"<footer>{method}: {page.html_of(PAPER)}. Made with protopyramid {__version__}. All figures on "
         f"this page come from the run folder; see {layout.CARD} for intended use and limits.</footer>"
     )

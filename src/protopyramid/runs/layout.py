@@ -33,6 +33,11 @@ def evaluation(split: str, suffix: str = "json") -> str:
     return f"{EVALUATION}/{split}.{suffix}"
 
 
+def faithfulness(split: str) -> str:
+    """The result of `faithfulness` on a split."""
+    return f"{EVALUATION}/{split}-faithfulness.json"
+
+
 def plot(split: str, name: str) -> str:
     """A plot of `evaluate` on a split."""
     return f"{EVALUATION}/{split}-{name}.png"

@@ -38,7 +38,8 @@ class Provenance(BaseModel):
     `counts` are images by split and class; `splits` the images that training used, by split, with a digest
     of each; `manifest_path` leads from the run folder to the manifest; `backbone` names the weights that
     training started from: `random`, a weights file, or `run NAME`; `framing` tells how large the training
-    images are as the model sees them. Empty where an older version wrote
+    images are as the model sees them; `differences` lists the settings that are not as in the published
+    system: key, the paper's value, the run's. Empty where an older version wrote
     nothing. Keys that this version does not know are kept.
     """
 
@@ -52,6 +53,7 @@ class Provenance(BaseModel):
     backbone: str = ""
     software: Software | None = None
     framing: Framing | None = None
+    differences: list[dict[str, str]] = []
 
     @property
     def version(self) -> str:
@@ -115,7 +117,7 @@ def find_manifest(run: Run, given: str | Path | None) -> Path:
     if path is None:
         raise UserError(
             f"{run.folder.path}: its training manifest ({run.provenance.manifest or 'unknown'}) no longer "
-            "exists; name one with --data MANIFEST"
+            "exists; give one with --data MANIFEST"
         )
     return path
 

@@ -28,7 +28,8 @@ class PrototypeRecord:
 
     `image` is the name of its source image in the manifest; `row` and `col` its cell on the level's map;
     `similarity` that to the nearest patch just before projection; `box` the part of the source image on
-    which the prototype activates, as fractions x0, y0, x1, y1.
+    which the prototype activates, as fractions x0, y0, x1, y1; `label` the class of the source image, which
+    is another than the prototype's where projection searches all images. None: not recorded.
     """
 
     index: int
@@ -39,10 +40,18 @@ class PrototypeRecord:
     col: int
     similarity: float
     box: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+    label: str | None = None
+
+    @property
+    def other_label(self) -> str | None:
+        """The label of the source image where it is known to be another than the prototype's class."""
+        return None if self.label in (None, self.class_name) else self.label
 
     def to_json(self) -> dict[str, Any]:
         """The entry of prototypes.json, where the class is called `class`."""
         content = asdict(self)
+        if self.label is None:
+            del content["label"]
         ordered = {"index": content.pop("index"), "class": content.pop("class_name")}
         return {**ordered, **content, "box": list(self.box)}
 
@@ -56,7 +65,12 @@ class PrototypeRecord:
         if problem:
             raise ValueError(problem)
         values = {key: content[key] for key in TYPES if key != "class"}
-        return cls(class_name=content["class"], box=tuple(content["box"]), **values)
+        return cls(
+            class_name=content["class"],
+            box=tuple(content["box"]),
+            label=content.get("label"),
+            **values,
+        )
 
 
 def read_prototypes(folder: RunFolder) -> list[PrototypeRecord]:
@@ -82,6 +96,8 @@ def _problem(content: object) -> str:
             return f'a prototype has no "{key}"'
         if not _is(content[key], types):
             return f'a prototype\'s "{key}" is {content[key]!r}'
+    if not isinstance(content.get("label"), str | None):
+        return f'a prototype\'s "label" is {content["label"]!r}'
     box = content.get("box")
     if not isinstance(box, list | tuple) or len(box) != 4:
         return f"a prototype's box is not four numbers but {box!r}"

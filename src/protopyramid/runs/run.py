@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from protopyramid.config import load_config
+from protopyramid.config import load_config, system_title
 from protopyramid.config.schema import Config
 from protopyramid.data.geometry import Box
 from protopyramid.errors import UserError
@@ -39,6 +39,16 @@ class Run:
         """The folder's name."""
         return self.folder.path.resolve().name
 
+    @property
+    def start(self) -> str:
+        """The weights that training started from, as recorded; "" where nothing is."""
+        return self.provenance.backbone if (self.folder / layout.DATA).is_file() else ""
+
+    @property
+    def system_title(self) -> str:
+        """What the run's system is called: a published name only with the published settings."""
+        return system_title(self.config, self.start)
+
     @cached_property
     def provenance(self) -> Provenance:
         """The data, starting weights and software that the run was made with (data.json)."""
@@ -56,11 +66,16 @@ class Run:
 
         return predict_regions(self, images, regions)
 
-    def explain(self, image: str | Path, region: Box | None = None) -> Explanation:
-        """The case-based explanation of one image file, or of a region of it as in `predict`."""
+    def explain(
+        self, image: str | Path, region: Box | None = None, evidence: bool = False
+    ) -> Explanation:
+        """The case-based explanation of one image file, or of a region of it as in `predict`.
+
+        With `evidence`, it has the evidence regions of the strongest prototypes, too.
+        """
         from protopyramid.explanations.explanation import explain_file
 
-        return explain_file(self, image, region=region)
+        return explain_file(self, image, region=region, evidence=evidence)
 
     @cached_property
     def cases(self) -> CaseBook:

@@ -1,7 +1,7 @@
 """Cross-validation: every patient is predicted by a model that never saw any image of theirs.
 
-The rows of a manifest that are not test rows are dealt into folds, whole patients at a time and classes
-evenly, again for each seed (a study does the same with `dealing = 2`). Each fold and seed is a run in
+The rows of a manifest that are not test rows are split into folds, whole patients at a time and classes
+evenly, differently for each seed (a study does the same with `dealing = 2`). Each fold and seed is a run in
 `OUT/seed-S/fold-F`: it learns from the other folds, is selected on a part of them that it holds out, and
 predicts its fold. Finished runs are not trained again and a stopped one continues, so the same call resumes.
 
@@ -88,8 +88,8 @@ def cross_validate(
             seeded = _with_seed(config, seed)
             for fold in range(folds):
                 run = folder / f"seed-{seed}/fold-{fold}"
-                dealt = with_fold(manifest, folds, fold, seed)
-                written = _write_manifest(run, dealt, seeded)
+                fold_rows = with_fold(manifest, folds, fold, seed)
+                written = _write_manifest(run, fold_rows, seeded)
                 api.train(
                     seeded,
                     written,
@@ -98,7 +98,7 @@ def cross_validate(
                     accelerator=accelerator,
                     resume=True,
                 )
-                result = FoldPredictions(seed, fold, *_predict(run, dealt.samples))
+                result = FoldPredictions(seed, fold, *_predict(run, fold_rows.samples))
                 results.append(result)
                 say(f"seed {seed}, fold {fold}: {_line(_metrics([result], config))}")
         summary = summarise(config, folds, seeds, results)

@@ -1,4 +1,4 @@
-"""The demo: the paper's procedure on phantoms at small scale, from nothing to a report."""
+"""The demo: our variant by the paper's procedure, on phantoms at small scale, from nothing to a report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Demo:
 
 
 def run_demo(out: str | Path, seed: int = 0, bars: Bars = no_bar) -> Demo:
-    """Make phantoms, train IAIA-BL, train FPN-IAIA-BL on its backbone, evaluate and explain it.
+    """Make phantoms, train IAIA-BL, train protopyramid on its backbone, evaluate and explain it.
 
     The same call continues a demo that was stopped.
     """
@@ -64,7 +64,7 @@ def make_phantoms(folder: Path, seed: int, bars: Bars = no_bar) -> Path:
 
 
 def train_both(manifest: Path, out: Path, seed: int) -> Run:
-    """Train IAIA-BL, then FPN-IAIA-BL on its backbone; what is finished is not trained again."""
+    """Train IAIA-BL, then protopyramid on its backbone; what is finished is not trained again."""
     chosen = {"train.seed": seed}
     first = load_config("demo-iaia-bl", chosen)
     second = load_config("demo", chosen)

@@ -17,10 +17,10 @@ variants that it takes from that study, by name.
 A variant with `run_of = "fpn-iaia-bl"` is not trained: it reuses the runs of that variant with other values
 of settings that training does not see.
 
-Cross-validation: with `folds = K`, patients are dealt into K folds and each run tests one of them. There are
-two ways to deal. With `dealing = 1` all seeds share one partition and seed S tests fold S mod K, so seed and
-fold are tied; runs are in seed-S/VARIANT. It is the default, since studies of earlier versions were dealt so.
-With `dealing = 2` every seed deals its own partition, exactly as `protopyramid crossval` does, and tests
+Cross-validation: with `folds = K`, patients are split into K folds and each run tests one of them. There are
+two ways to do it. With `dealing = 1` all seeds share one partition and seed S tests fold S mod K, so seed and
+fold are tied; runs are in seed-S/VARIANT. It is the default, as in earlier versions.
+With `dealing = 2` every seed has its own partition, exactly as `protopyramid crossval` does, and tests
 every fold of it; runs are in seed-S/fold-F/VARIANT. New studies should use 2.
 """
 
@@ -51,7 +51,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 class Replicate:
     """One repetition of every variant: its seed and, with folds, the fold that it tests.
 
-    `partition` is the seed by which patients are dealt into folds.
+    `partition` is the seed by which patients are split into folds.
     """
 
     seed: int
@@ -82,11 +82,11 @@ class Variant(BaseModel):
     shown: bool = Field(True, description="Whether it has a row in the tables.")
     occlusion_control: bool = Field(
         False,
-        description="Also measure it on images whose annotated part is occluded (old: control).",
+        description="Also measure it on images whose annotated part is occluded (formerly control).",
     )
     shift_test: bool = Field(
         False,
-        description="Also measure whether its prototypes follow shifted lesions (old: moved).",
+        description="Also measure whether its prototypes follow shifted lesions (formerly moved).",
     )
 
     @model_validator(mode="before")
@@ -135,7 +135,7 @@ class Study(BaseModel):
     )
     dealing: Literal[1, 2] = Field(
         1,
-        description="1: one partition, seed S tests fold S mod K. 2: each seed deals its own partition, "
+        description="1: one partition, seed S tests fold S mod K. 2: each seed has its own partition, "
         "as crossval does, and tests every fold.",
     )
     seeds: list[Annotated[int, Field(ge=0)]] = Field([0, 1, 2], min_length=1)
@@ -157,7 +157,7 @@ class Study(BaseModel):
         if self.folds == 1:
             raise ValueError("folds: there must be two or more")
         if self.dealing == 2 and not self.folds:
-            raise ValueError("dealing: there are no folds to deal; set folds too")
+            raise ValueError("dealing = 2 needs folds; set folds too")
         return self
 
     @model_validator(mode="after")
@@ -169,7 +169,7 @@ class Study(BaseModel):
             if variant.after and variant.after not in known:
                 raise ValueError(
                     f'variant "{variant.name}" starts from "{variant.after}", '
-                    "which is not a variant before it"
+                    "which is not an earlier variant"
                 )
             known.append(variant.name)
         return self
@@ -247,7 +247,7 @@ def _on_top(tree: dict[str, Any], path: Path, seen: tuple[str, ...] = ()) -> dic
     if not isinstance(like, str) or Path(like).name != like:
         raise UserError(f"{path}: like: give the file name of a study in the same folder")
     if like in seen:
-        raise UserError(f"{path}: like: {like} is like itself, by way of {', '.join(seen)}")
+        raise UserError(f"{path}: like: {like} leads back to itself, by way of {', '.join(seen)}")
     other = _read_tree(path.parent / like)
     if "like" in other:
         other = _on_top(other, path.parent / like, (*seen, like))

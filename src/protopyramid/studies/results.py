@@ -37,7 +37,7 @@ class ShiftTest:
 
 @dataclass(frozen=True)
 class NearestPatch:
-    """Similarity of prototypes to the patch that they became, just before: mean and worst."""
+    """Similarity of prototypes to their nearest patch just before projection: mean and worst."""
 
     mean: float
     worst: float

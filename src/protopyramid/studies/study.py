@@ -58,9 +58,9 @@ LEGEND = (
     "shifted by a quarter of their side, with their boxes; if not followed: the unshifted images against "
     "the shifted boxes. Area: share of the image above half of the map's maximum. Pointing game: share of "
     "prototypes whose own peak lies inside the annotation of their source image. Nearest patch: similarity "
-    "of a prototype to the patch that it became, just before projection. Elimination: share of a logit that "
-    "comes from negative weights. Occlusion control: with the annotated part of every test image filled in "
-    "from its surroundings."
+    "of a prototype, just before projection, to the patch that replaces it. Elimination: share of a logit "
+    "that comes from negative weights. Occlusion control: with the annotated part of every test image "
+    "filled in from its surroundings."
 )
 
 
@@ -100,7 +100,7 @@ def run_study(
     workers: int = 1,
     say: Callable[[str], None] = lambda line: None,
 ) -> str:
-    """Do what is missing of a study, `workers` runs at a time; returns the Markdown of its result."""
+    """Run what is missing of a study, `workers` runs at a time; returns the Markdown of its result."""
     study = place.read()
     if seeds:
         study = study.model_copy(update={"seeds": list(seeds)})
@@ -260,7 +260,7 @@ def render_comparisons(
 
 # -- processes -----------------------------------------------------------------------------------
 def _cache_remover(jobs: Sequence[Job]) -> Callable[[Key], None]:
-    """What deletes the cache that the runs of a replicate share, after the last of them."""
+    """A function that deletes the cache shared by the runs of a replicate, after the last of them."""
     left = Counter(job.replicate.label for job in jobs)
     caches = {job.replicate.label: job.place / CACHE for job in jobs}
 

@@ -29,7 +29,21 @@ def training_manifest(path: str | Path, config: Config) -> Manifest:
     manifest = with_validation(manifest, config.data.validation_fraction, config.train.seed)
     check_classes(manifest, config)
     check_annotations(manifest, config)
+    check_sources(manifest, config)
     return manifest
+
+
+def check_sources(manifest: Manifest, config: Config) -> None:
+    """Refuse to balance by sources that the manifest does not give."""
+    if config.data.balance != "source-class":
+        return
+    unnamed = [sample for sample in manifest.split("train") if not sample.source]
+    if unnamed:
+        more = f" and {len(unnamed) - 1} more rows" if len(unnamed) > 1 else ""
+        raise UserError(
+            f"{manifest.path}: row {unnamed[0].row}{more}: no source, but data.balance is "
+            '"source-class"; fill the column source, or use data.balance = "class"'
+        )
 
 
 def labelled_manifest(path: str | Path, config: Config) -> Manifest:
@@ -85,13 +99,32 @@ def check_classes(manifest: Manifest, config: Config) -> None:
             f"{manifest.path}: no training image of class {', '.join(without)}; add some, or leave "
             f"the class out: {class_settings(left, config.data.negative_class)}"
         )
-    if config.model.neck.kind == "none" or config.projection.unique != "image":
+    if config.model.neck.kind != "none":
+        check_sources(manifest, config)
+
+
+def check_sources(manifest: Manifest, config: Config) -> None:
+    """Every class needs images that its prototypes can be projected onto."""
+    projection = config.projection
+    if projection.source != "class":
         return
+    eligible = Counter(
+        sample.label
+        for sample in manifest.split("train")
+        if not projection.annotated_only
+        or (sample.mask or sample.box or sample.label == config.data.negative_class)
+    )
+    kind = "annotated training images" if projection.annotated_only else "training images"
     for name, by_level in prototype_counts(config).items():
         most = max(by_level.values(), default=0)
-        if images[name] < most and config.projection.source == "class":
+        if most and not eligible[name]:
             raise UserError(
-                f"{manifest.path}: class {name} has {images[name]} training images but {most} "
+                f"{manifest.path}: class {name} has no {kind} to project its prototypes onto; add masks or "
+                "lesion boxes, or set projection.annotated_only=false"
+            )
+        if projection.unique == "image" and eligible[name] < most:
+            raise UserError(
+                f"{manifest.path}: class {name} has {eligible[name]} {kind} but {most} "
                 'prototypes on one level; lower model.prototypes.counts, or set projection.unique="patch"'
             )
 

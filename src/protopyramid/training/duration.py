@@ -1,7 +1,7 @@
 """How long a training will take: the work of each phase, counted, times the pace so far, measured.
 
 The work is counted in multiply-adds of convolutions and linear layers: a phase with a frozen, cached
-backbone may be ten times faster than the next one without, so epochs are no measure of time.
+backbone may be ten times faster than the next one without, so epochs do not measure time.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def phase_costs(
     images: int,
     validation_images: int,
 ) -> list[PhaseCost]:
-    """The work of each phase of a plan, for so many training images in an epoch."""
+    """The work of each phase of a plan, with `images` training images per epoch."""
     network = network_cost(model, config.data.image_size)
     costs, open_cut, forward = [], 0, network.after(0)
     for phase in plan:

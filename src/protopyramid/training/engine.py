@@ -21,6 +21,7 @@ from protopyramid.runs.provenance import read_provenance
 from protopyramid.training.checkpoint import has_checkpoint
 from protopyramid.training.data_check import training_manifest
 from protopyramid.training.distributed import on_rank_zero, start_fabric
+from protopyramid.training.start import warn_of_frozen_random_backbone
 from protopyramid.training.trainer import Trainer
 from protopyramid.utils.allocator import keep_freed_memory
 
@@ -61,6 +62,8 @@ def train_run(
             # Before the lock, so that a mistake leaves no new folder behind.
             _check_folder(folder, config, resume)
             manifest = None if is_trained(folder) else training_manifest(data, config)
+            if manifest is not None and not has_checkpoint(folder):
+                warn_of_frozen_random_backbone(config, source)
             held.enter_context(folder.lock())
             _check_folder(folder, config, resume)  # again: another process may have been first
             if is_trained(folder):

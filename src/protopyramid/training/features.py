@@ -21,17 +21,9 @@ from protopyramid.data.store import ImageStore
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.model.backbones import IMAGE, LEVELS
 from protopyramid.model.network import PrototypeNetwork
+from protopyramid.training import feature_cache
 from protopyramid.training.distributed import all_reduce_max, node_share
-from protopyramid.training.feature_cache import (
-    CacheLayout,
-    FeatureCache,
-    cache_key,
-    check_budget,
-    hold,
-    is_complete,
-    mark_complete,
-    row_batches,
-)
+from protopyramid.training.feature_cache import CacheLayout, FeatureCache
 from protopyramid.utils.progress import Reporter
 
 Indices = NDArray[np.int64]
@@ -138,12 +130,12 @@ class FeatureSource:
         first = fabric.local_rank == 0
         with _held(folder, reporter) if first and self.place.shared else nullcontext():
             folder = folder / self.name
-            if all_reduce_max(fabric, int(first and not is_complete(folder, key))):
+            if all_reduce_max(fabric, int(first and not feature_cache.is_complete(folder, key))):
                 self.close_cache()
                 self._build(folder, layouts, cut, fabric, reporter)
                 fabric.barrier()
                 if first:
-                    mark_complete(folder, key)
+                    feature_cache.mark_complete(folder, key)
         caches = [
             FeatureCache(folder / name, layout, "r")
             for name, layout in zip(PARTS, layouts, strict=False)
@@ -167,7 +159,7 @@ class FeatureSource:
         if fabric.local_rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            check_budget(folder, layouts, self.config.train.cache.disk_budget)
+            feature_cache.check_budget(folder, layouts, self.config.train.cache.disk_budget)
         for name, layout in zip(PARTS, layouts, strict=False):
             if fabric.local_rank == 0:
                 (folder / name).mkdir()
@@ -184,7 +176,9 @@ class FeatureSource:
 
         Copies are for optimiser steps and in their precision; images as they are stay exact.
         """
-        batches = list(row_batches(cache.layout.rows, self.config.train.eval_batch_size))
+        batches = list(
+            feature_cache.row_batches(cache.layout.rows, self.config.train.eval_batch_size)
+        )
         own = node_share(fabric, batches)
         what = f"caching features of {self.name} images" + (" (augmented)" if copies else "")
         total = sum(len(rows) for rows in own)
@@ -211,7 +205,9 @@ class FeatureSource:
         return maps
 
     def _key_of(self, cut: int, copies: int, layouts: Sequence[CacheLayout]) -> str:
-        return cache_key(self._frozen_state(cut), cut, copies, layouts, *self._facts())
+        return feature_cache.cache_key(
+            self._frozen_state(cut), cut, copies, layouts, *self._facts()
+        )
 
     def _frozen_state(self, cut: int) -> dict[str, Tensor]:
         return {
@@ -227,7 +223,11 @@ class FeatureSource:
         fixed = (data.image_size, data.fit, dicom, data.mean, data.std, self.config.train.seed)
         padding = self.config.model.backbone.padding  # not part of the frozen weights
         precision = self.config.train.precision
-        return (names, fixed, padding, precision, self.config.augmentation.model_dump_json())
+        augmentation = self.config.augmentation.model_dump_json()
+        facts: tuple[object, ...] = (names, fixed, padding, precision, augmentation)
+        if data.annotation != "lesion":  # the cache holds masks too
+            facts += (data.annotation, data.margin_band.model_dump_json())
+        return facts
 
     def _cached(self, cache: FeatureCache, rows: Indices) -> FeatureBatch:
         maps, masks, annotated = cache.read(rows)
@@ -255,5 +255,5 @@ def _held(folder: Path, reporter: Reporter) -> Iterator[None]:
     """Hold the folder of a shared cache, and say so while another process builds it."""
     with ExitStack() as stack:
         with reporter.activity("waiting for another process to build the feature cache") as waiting:
-            stack.enter_context(hold(folder, waiting.advance))
+            stack.enter_context(feature_cache.hold(folder, waiting.advance))
         yield

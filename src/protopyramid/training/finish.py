@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from protopyramid import __version__
+from protopyramid.config.differences import differences
 from protopyramid.config.schema import Config
 from protopyramid.data.framing import training_framing
 from protopyramid.data.images import hash_files
@@ -49,7 +50,7 @@ def prototype_records(
     records: Sequence[Mapping[str, Any]],
     batch_size: int,
 ) -> list[PrototypeRecord]:
-    """The records of a projection, each with the box of its activation in the source image."""
+    """The records of a projection, each with the label of its source image and its activation's box."""
     places = _places(store)
     sources = sorted({places[record["image"]] for record in records})
     boxes: dict[int, Box] = {}
@@ -70,6 +71,7 @@ def prototype_records(
             col=record["col"],
             similarity=record["similarity"],
             box=boxes[record["index"]],
+            label=store.samples[places[record["image"]]].label,
         )
         for record in records
     ]
@@ -100,6 +102,7 @@ def write_data_facts(
         splits={name: _digests(manifest.split(name)) for name in ("train", "validation")},
         software=Software(name=NAME, version=__version__),
         framing=training_framing(manifest.split("train"), config.data),
+        differences=[each.to_json() for each in differences(config, more.get("backbone", ""))],
         **more,
     )
     write_provenance(folder, facts)

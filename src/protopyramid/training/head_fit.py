@@ -4,7 +4,10 @@
 
 x_i are the scores of image i, W_other the weights between a prototype and other classes (none where the
 model has no prototypes: then it is logistic regression, and the first weights are zero). The ridge makes
-the objective strongly convex: the optimum exists, is unique, and does not depend on the start.
+the objective strongly convex: the optimum exists, is unique, and does not depend on the start. Without it
+this is the problem that ProtoPNet and IAIA-BL train their last layer on (by epochs of Adam). It is convex,
+but where the own-class weights alone separate the classes, longer weights are always better and there is no
+optimum: the fit then stops at small gradients or after `max_iterations`, and says so.
 
 Solved by a semi-smooth Newton method on the proximal-gradient equation: the weights that a proximal step
 would set to zero are set to zero, the others take a Newton step. The Newton system is solved by conjugate
@@ -27,25 +30,35 @@ from protopyramid.config.schema import HeadFitConfig
 from protopyramid.errors import UserError
 
 FIRST_ITERATIONS = 20
-MAX_ITERATIONS = 500
 MAX_CONJUGATE_STEPS = 200
 MAX_HALVINGS = 20
 SUFFICIENT = 1e-4  # Armijo: share of the predicted decrease that a step must give
+DAMPING = 0.01  # without a ridge, added to Newton's system, times the root of the optimality error
+LEAST_DAMPING = 1e-9
 ROUNDING = 1e-14  # relative error of the objective itself
 SMALL_PROBLEM = 2000  # weights, up to which a whole Hessian is formed
 SMOOTH_WIDTHS = [10.0**-power for power in range(7)]
 SMOOTH_STEPS = 30
 SMOOTH_TOLERANCE = 1e-13  # Newton decrement
 
+UNBOUNDED = (
+    "head fit: without a ridge this problem has no optimum, because the scores separate the classes; it was "
+    "stopped at small gradients or after head_fit.max_iterations (head_fit.ridge > 0 gives it an optimum)"
+)
+
 
 @dataclass(frozen=True)
 class HeadFitResult:
-    """weight (C, m) float32; iterations of Newton's method; largest optimality error; objective."""
+    """weight (C, m) float32; iterations of Newton's method; largest optimality error; objective.
+
+    `unbounded`: the problem has no optimum, since longer weights are always better.
+    """
 
     weight: Tensor
     iterations: int
     optimality: float
     objective: float
+    unbounded: bool = False
 
 
 def fit_head(
@@ -54,57 +67,39 @@ def fit_head(
     classes: Tensor | None,
     first: Tensor,
     settings: HeadFitConfig,
-    class_weights: Tensor | None = None,
 ) -> HeadFitResult:
     """The head that minimises the objective above, to `settings.tolerance`.
 
     scores (N, m); labels (N,); classes (m,) of the prototypes, or None where scores are not of prototypes
     and so no weight has an L1 penalty; first (C, m), the weights that the ridge draws to.
-    `class_weights` (C,) replaces the equal weighing of `settings.balance`.
 
     >>> labels = classes = torch.tensor([0, 1])
     >>> fit = fit_head(torch.eye(2), labels, classes, torch.eye(2), HeadFitConfig())
     >>> bool(fit.weight[0, 0] > 1 > 0 > fit.weight[0, 1]), fit.optimality < 1e-7
     (True, True)
     """
-    problem = _Problem(scores, labels, classes, first, settings, class_weights)
-    weight, iterations, optimality = _minimise(problem, settings.tolerance)
-    if optimality > settings.tolerance:
+    problem = HeadProblem(scores, labels, classes, first, settings)
+    weight, iterations, optimality = _minimise(problem, settings.tolerance, settings.max_iterations)
+    unbounded = problem.is_unbounded(weight)
+    if unbounded:
+        warnings.warn(UNBOUNDED, stacklevel=2)
+    elif optimality > settings.tolerance:
         warnings.warn(
             f"head_fit.tolerance: the head fit stopped at an optimality error of {optimality:.1e} "
             f"after {iterations} iterations, above the tolerance of {settings.tolerance:.1e}",
             stacklevel=2,
         )
-    return HeadFitResult(
-        weight.to(first.device, torch.float32), iterations, optimality, problem.objective(weight)
-    )
+    found = weight.to(first.device, torch.float32)
+    return HeadFitResult(found, iterations, optimality, problem.objective(weight), unbounded)
 
 
-def objective_value(
-    weight: Tensor,
-    scores: Tensor,
-    labels: Tensor,
-    classes: Tensor | None,
-    first: Tensor,
-    settings: HeadFitConfig,
-    class_weights: Tensor | None = None,
-) -> float:
-    """The objective at a weight (C, m); the other arguments are those of `fit_head`."""
-    problem = _Problem(scores, labels, classes, first, settings, class_weights)
-    return problem.objective(weight.detach().double().cpu())
-
-
-def image_weights(
-    labels: Tensor, count: int, balance: bool, class_weights: Tensor | None = None
-) -> Tensor:
+def image_weights(labels: Tensor, count: int, balance: bool) -> Tensor:
     """Weight of each image (N,), N in sum; balanced: every class that is present weighs the same.
 
     >>> image_weights(torch.tensor([0, 0, 0, 2]), 3, balance=True).tolist()
     [0.6666666666666666, 0.6666666666666666, 0.6666666666666666, 2.0]
     """
-    if class_weights is not None:
-        per_class = class_weights.detach().double().cpu()
-    elif balance:
+    if balance:
         per_class = 1.0 / torch.bincount(labels, minlength=count).clamp(min=1).double()
     else:
         per_class = torch.ones(count, dtype=torch.float64)
@@ -112,7 +107,7 @@ def image_weights(
     return weights * (len(labels) / weights.sum())
 
 
-class _Problem:
+class HeadProblem:
     """The objective, its derivatives and its proximal step, in double precision."""
 
     def __init__(
@@ -122,15 +117,15 @@ class _Problem:
         classes: Tensor | None,
         first: Tensor,
         settings: HeadFitConfig,
-        class_weights: Tensor | None,
     ) -> None:
         _check(scores, labels, classes, first)
         self.x = scores.detach().double().cpu()
         self.labels = labels.detach().long().cpu()
         self.first = first.detach().double().cpu()
         self.ridge = settings.ridge
+        self.damping = 0.0  # of Newton's system; the objective has none
         count = len(self.first)
-        weights = image_weights(self.labels, count, settings.balance, class_weights)
+        weights = image_weights(self.labels, count, settings.balance)
         self.share = (weights / len(weights))[:, None]
         self.l1 = settings.l1 * _between_classes(classes, self.first).double()
         self.gram = self.x.T @ (self.x * self.share)
@@ -146,6 +141,7 @@ class _Problem:
         return (self.l1 * weight.abs()).sum() + self.ridge * (weight - self.first).square().sum()
 
     def objective(self, weight: Tensor) -> float:
+        """The value to minimise, at a weight (C, m) of double precision."""
         return float(self.logits_loss(self.x @ weight.T) + self.penalty(weight))
 
     def gradient(self, weight: Tensor, probabilities: Tensor) -> Tensor:
@@ -159,7 +155,7 @@ class _Problem:
         change = probabilities * (self.fast @ direction.T)
         change -= probabilities * change.sum(dim=1, keepdim=True)
         change *= self.share.to(change.dtype)
-        return change.T @ self.fast + 2 * self.ridge * direction
+        return change.T @ self.fast + (2 * self.ridge + self.damping) * direction
 
     def diagonal(self) -> Tensor:
         """Bound of the Hessian's diagonal, (m,): p (1 - p) is at most 1/4."""
@@ -175,8 +171,29 @@ class _Problem:
                 block = self.x.T @ (self.x * self.share * spread[:, None])
                 whole[a, :, b], whole[b, :, a] = block, block
         whole = whole.view(count * m, count * m)
-        whole.diagonal().add_(2 * self.ridge)
+        whole.diagonal().add_(2 * self.ridge + self.damping)
         return whole
+
+    def damp(self, optimality: float) -> None:
+        """Keep Newton's system positive definite where there is no ridge, the less the nearer the optimum.
+
+        Adding the same to the weights of all classes leaves the probabilities as they are.
+        """
+        if not self.ridge:
+            self.damping = max(LEAST_DAMPING, DAMPING * optimality**0.5)
+
+    def is_unbounded(self, weight: Tensor) -> bool:
+        """Whether the weights without a penalty, made longer, lower the objective forever.
+
+        So it is where they alone give every image its largest logit in its own class.
+        """
+        if self.ridge:
+            return False
+        free = torch.where(self.l1 > 0, 0.0, weight)
+        logits = self.x @ free.T
+        own = logits.gather(1, self.labels[:, None])
+        others = logits.scatter(1, self.labels[:, None], -torch.inf)
+        return bool((own > others).all())
 
     def smoothness(self) -> float:
         """Bound of the Hessian: that of CE is at most half the Gram matrix (Boehning, 1992)."""
@@ -186,7 +203,7 @@ class _Problem:
         """Inverse (m, m) of the Hessian of one class, at the mean of p (1 - p) over images and classes."""
         mean = float((self.share * probabilities * (1 - probabilities)).sum(dim=0).mean())
         one_class = mean * self.gram
-        one_class.diagonal().add_(2 * self.ridge)
+        one_class.diagonal().add_(2 * self.ridge + self.damping)
         return torch.cholesky_inverse(torch.linalg.cholesky(one_class))
 
 
@@ -199,25 +216,26 @@ class _State:
     value: float
 
     @classmethod
-    def at(cls, problem: _Problem, weight: Tensor) -> _State:
+    def at(cls, problem: HeadProblem, weight: Tensor) -> _State:
         logits = problem.x @ weight.T
         return cls(weight, logits, float(problem.logits_loss(logits) + problem.penalty(weight)))
 
 
-def _minimise(problem: _Problem, tolerance: float) -> tuple[Tensor, int, float]:
+def _minimise(problem: HeadProblem, tolerance: float, limit: int) -> tuple[Tensor, int, float]:
     """The optimum; small problems that the first attempt leaves unsolved get a better start."""
-    state, iterations, optimality = _descend(problem, problem.first, tolerance, FIRST_ITERATIONS)
-    if optimality > tolerance:
+    first = min(FIRST_ITERATIONS, limit)
+    state, iterations, optimality = _descend(problem, problem.first, tolerance, first)
+    if optimality > tolerance and limit > first:
         start = state.weight
         if start.numel() <= SMALL_PROBLEM:
             start = _smoothed_optimum(problem, start)
-        state, more, optimality = _descend(problem, start, tolerance, MAX_ITERATIONS)
+        state, more, optimality = _descend(problem, start, tolerance, limit - first)
         iterations += more
     return state.weight, iterations, optimality
 
 
 def _descend(
-    problem: _Problem, start: Tensor, tolerance: float, limit: int
+    problem: HeadProblem, start: Tensor, tolerance: float, limit: int
 ) -> tuple[_State, int, float]:
     """Semi-smooth Newton from a start: the state it reached, its iterations, its optimality error."""
     state = _State.at(problem, start)
@@ -227,6 +245,7 @@ def _descend(
         optimality = float((weight - _shrink(weight - gradient, problem.l1)).abs().max())
         if optimality <= tolerance or iteration == limit:
             break
+        problem.damp(optimality)
         target, signs = _newton_target(problem, weight, gradient, probabilities)
         moved = _line_search(problem, state, gradient, target, signs)
         if moved is None:
@@ -236,7 +255,7 @@ def _descend(
     return state, iteration, optimality
 
 
-def _smoothed_optimum(problem: _Problem, weight: Tensor) -> Tensor:
+def _smoothed_optimum(problem: HeadProblem, weight: Tensor) -> Tensor:
     """Near the optimum, by Newton steps on sqrt(w^2 + e^2) in place of |w|, for smaller and smaller e.
 
     With a weak ridge and correlated scores, many weights change between zero and not zero on the way,
@@ -262,7 +281,7 @@ def _smoothed_optimum(problem: _Problem, weight: Tensor) -> Tensor:
 
 
 def _smooth_line_search(
-    problem: _Problem, weight: Tensor, move: Tensor, width: float, decrease: float
+    problem: HeadProblem, weight: Tensor, move: Tensor, width: float, decrease: float
 ) -> Tensor:
     def value(at: Tensor) -> float:
         smooth = (problem.l1 * (at.square() + width**2).sqrt()).sum()
@@ -280,7 +299,7 @@ def _smooth_line_search(
     return weight
 
 
-def _free_weights(problem: _Problem, weight: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+def _free_weights(problem: HeadProblem, weight: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Which weights a proximal step leaves nonzero, and their signs: both (C, m)."""
     step = 1.0 / problem.diagonal()
     forward = weight - step * gradient
@@ -289,7 +308,7 @@ def _free_weights(problem: _Problem, weight: Tensor, gradient: Tensor) -> tuple[
 
 
 def _newton_target(
-    problem: _Problem, weight: Tensor, gradient: Tensor, probabilities: Tensor
+    problem: HeadProblem, weight: Tensor, gradient: Tensor, probabilities: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Where Newton's method would go from a weight (C, m), and the signs expected there.
 
@@ -335,7 +354,7 @@ def _conjugate_gradients(
 
 
 def _line_search(
-    problem: _Problem, state: _State, gradient: Tensor, target: Tensor, signs: Tensor
+    problem: HeadProblem, state: _State, gradient: Tensor, target: Tensor, signs: Tensor
 ) -> _State | None:
     """The first of 1, 1/2, 1/4 ... of the way to the target that decreases the objective enough.
 

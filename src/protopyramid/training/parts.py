@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import nn
@@ -50,7 +51,8 @@ def part_parameters(
     if "prototypes" in learns and model.prototypes is not None:
         found["prototypes"] = list(model.prototypes.parameters())
     if "head" in learns:
-        found["head"] = list(model.head.parameters())
+        hidden = [] if model.hidden is None else list(model.hidden.parameters())
+        found["head"] = [*hidden, *model.head.parameters()]
     return {part: parameters for part, parameters in found.items() if parameters}
 
 
@@ -71,6 +73,8 @@ def set_modes(model: PrototypeNetwork, learns: Sequence[str]) -> None:
     model.train()
     if "neck" not in learns:
         model.neck.eval()
+    if "head" not in learns and model.hidden is not None:
+        model.hidden.eval()  # dropout is for what learns
     blocks = learning_blocks(model, learns)
     if not blocks:
         model.backbone.eval()
@@ -81,9 +85,15 @@ def set_modes(model: PrototypeNetwork, learns: Sequence[str]) -> None:
 
 
 def make_optimiser(
-    chosen: dict[str, list[nn.Parameter]], phase: TrainPhaseConfig
-) -> torch.optim.AdamW:
-    """AdamW with a rate for each part; prototypes are points in space, so they have no weight decay."""
+    chosen: dict[str, list[nn.Parameter]],
+    phase: TrainPhaseConfig,
+    kind: Literal["adamw", "adam"] = "adamw",
+) -> torch.optim.Optimizer:
+    """AdamW or Adam with a rate for each part.
+
+    AdamW shrinks weights beside the step; Adam, as in the ancestors' code, adds the weight decay to the
+    gradient. Prototypes are points in space, so they have none.
+    """
     groups = [
         {
             "params": parameters,
@@ -95,7 +105,7 @@ def make_optimiser(
     ]
     for group in groups:
         group["first_lr"] = group["lr"]
-    return torch.optim.AdamW(groups)
+    return torch.optim.Adam(groups) if kind == "adam" else torch.optim.AdamW(groups)
 
 
 def set_rates(optimiser: torch.optim.Optimizer, factor: float) -> None:

@@ -95,9 +95,18 @@ class Passes:
         """The metrics of the model on the validation split."""
         reached("validate")
         scores = self.scores(self.validation, self.validation.everything, "validating")
-        logits = (scores.double() @ self.model.head.weight.detach().double().cpu().T).numpy()
+        logits = self._logits(scores).numpy()
         data = self.config.data
         return validation_metrics(logits, self.validation.labels, data.classes, data.negative_class)
+
+    def _logits(self, scores: Tensor) -> Tensor:
+        """Logits (N, C) of scores (N, m), in double precision where the head is linear."""
+        model = self.model
+        if model.hidden is None:
+            return scores.double() @ model.head.weight.detach().double().cpu().T
+        with torch.no_grad():
+            parts = torch.split(scores.to(self.fabric.device), self.config.train.eval_batch_size)
+            return torch.cat([model.logits_of(part).double().cpu() for part in parts])
 
     def _parts(self, images: Indices) -> list[Indices]:
         size = self.config.train.eval_batch_size

@@ -153,8 +153,11 @@ class ProjectionReport:
 class CandidateCollector:
     """Running top-R patches of each prototype, fed with batches in any order and grouping."""
 
-    def __init__(self, prototypes: PrototypeLayer, settings: ProjectionConfig) -> None:
-        self.prototypes, self.settings = prototypes, settings
+    def __init__(
+        self, prototypes: PrototypeLayer, settings: ProjectionConfig, negative: int | None = None
+    ) -> None:
+        """`negative`: number of the negative class, whose images are eligible without annotation."""
+        self.prototypes, self.settings, self.negative = prototypes, settings, negative
         self.size = _candidates_needed(prototypes, settings)
         m, d = prototypes.vectors.shape
         self.best = {
@@ -199,6 +202,11 @@ class CandidateCollector:
         if self.settings.source == "class":
             foreign = labels[:, None] != self.prototypes.classes[rows]
             similarity = similarity.masked_fill(foreign[..., None], -torch.inf)
+        if self.settings.annotated_only:
+            eligible = inside[1].to(labels.device)
+            if self.negative is not None:
+                eligible = eligible | (labels == self.negative)
+            similarity = similarity.masked_fill(~eligible[:, None, None], -torch.inf)
         return similarity, cells
 
     def result(self) -> Candidates:
@@ -247,11 +255,13 @@ def choose(
     levels: Tensor,
     unique: Unique,
     class_names: Sequence[str] | None = None,
+    annotated_only: bool = False,
 ) -> Choice:
     """Each prototype's candidate, greedily by descending similarity within each class and level.
 
     classes, levels (m,). With unique "image" (or "patch") no two prototypes of a class and level take the
-    same image (or patch). UserError where a group has more prototypes than there are images for it.
+    same image (or patch). UserError where a group has more prototypes than there are images for it;
+    `annotated_only`: what it says of them.
     """
     similarity = candidates.similarity.tolist()
     images = candidates.image.tolist()
@@ -271,7 +281,7 @@ def choose(
             taken.add(key)
         elif r + 1 < len(images[j]) and images[j][r + 1] != EMPTY:
             heappush(offers, (-similarity[j][r + 1], j, r + 1))
-    _check_all_chosen(chosen, groups, unique, class_names)
+    _check_all_chosen(chosen, groups, unique, class_names, annotated_only)
     index = torch.tensor(
         [chosen[j] for j in range(len(groups))], device=candidates.image.device, dtype=torch.long
     )
@@ -294,7 +304,14 @@ def project(
     class_names: Sequence[str] | None = None,
 ) -> ProjectionReport:
     """Copy the chosen patch into each prototype, exactly, and report what that changed."""
-    choice = choose(candidates, prototypes.classes, prototypes.levels, settings.unique, class_names)
+    choice = choose(
+        candidates,
+        prototypes.classes,
+        prototypes.levels,
+        settings.unique,
+        class_names,
+        settings.annotated_only,
+    )
     old = prototypes.vectors.detach().clone()
     new = _gather_vectors(candidates.vector, choice.candidate[:, None])[:, 0].to(old.dtype)
     cosine = prototypes.similarity.kind == "cosine"
@@ -433,6 +450,7 @@ def _check_all_chosen(
     groups: Sequence[tuple[int, int]],
     unique: Unique,
     class_names: Sequence[str] | None,
+    annotated_only: bool,
 ) -> None:
     missing = [j for j in range(len(groups)) if j not in chosen]
     if not missing:
@@ -441,9 +459,12 @@ def _check_all_chosen(
     name = f'"{class_names[number]}"' if class_names else f"number {number}"
     wanted, found = groups.count(group), sum(groups[j] == group for j in chosen)
     things = "images" if unique == "image" else "patches"
+    kind = "annotated " if annotated_only else ""
     advice = ' or set projection.unique = "patch"' if unique == "image" and found else ""
+    if annotated_only:
+        advice = " or set projection.annotated_only = false"
     raise UserError(
         f"projection: class {name} has {wanted} prototypes on level {level} but only {found} eligible "
-        f"training {things} for them; give it fewer prototypes (model.prototypes.per_class), more "
-        f"images{',' if advice else ''}{advice}"
+        f"{kind}training {things} for them; give it fewer prototypes (model.prototypes.per_class), more "
+        f"{kind}images{',' if advice else ''}{advice}"
     )

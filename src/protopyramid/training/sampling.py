@@ -29,15 +29,20 @@ def epoch_batches(
     batch_size: int,
     seed: int,
     epoch: int,
+    sources: Indices | None = None,
 ) -> list[Draw]:
     """The batches of an epoch.
 
-    labels (N,) class numbers, annotated (N,) bool. Batches differ in size by at most one, so that none
+    labels (N,) class numbers, annotated (N,) bool, sources (N,) numbers of datasets (None: all of one).
+    Batches differ in size by at most one, so that none
     is tiny. With `data.annotated_share`, annotated images are added to batches with too few of them.
     """
     pool = training_pool(labels, data, seed, epoch)
+    groups = labels
+    if data.balance == "source-class" and sources is not None:
+        groups = labels + (labels.max(initial=0) + 1) * sources
     order = _order(
-        labels[pool], data.balance == "class", np.random.default_rng((seed, epoch, ORDER))
+        groups[pool], data.balance != "none", np.random.default_rng((seed, epoch, ORDER))
     )
     drawn = pool[order]
     parts = np.array_split(drawn, max(1, -(-len(drawn) // batch_size)))
@@ -62,7 +67,10 @@ def training_pool(labels: Indices, data: DataConfig, seed: int, epoch: int) -> I
 
 
 def _order(labels: Indices, balanced: bool, random: np.random.Generator) -> Indices:
-    """A random order of positions; balanced: as many draws, divided equally among the classes."""
+    """A random order of positions; balanced: as many draws, divided equally among the classes.
+
+    "Classes" are those of the labels that are given, also where they number pairs of source and class.
+    """
     if not balanced:
         return random.permutation(len(labels))
     present = np.unique(labels)

@@ -18,11 +18,16 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Split:
-    """N images: labels (N,) class numbers; lesions (N,) whether annotated and not of the negative class."""
+    """N images.
+
+    labels (N,): class numbers; lesions (N,): whether annotated and not of the negative class; sources
+    (N,): numbers of the datasets that they come from.
+    """
 
     source: FeatureSource
     labels: Indices
     lesions: NDArray[np.bool_]
+    sources: Indices
 
     @property
     def everything(self) -> Indices:
@@ -47,4 +52,6 @@ def make_split(
         sample.label != data.negative_class and (sample.mask is not None or sample.box is not None)
         for sample in samples
     ]
-    return Split(source, labels, np.array(lesions, dtype=bool))
+    names = sorted({sample.source for sample in samples})
+    sources = np.array([names.index(sample.source) for sample in samples], dtype=np.int64)
+    return Split(source, labels, np.array(lesions, dtype=bool), sources)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from protopyramid.config.schema import Config, TrainPhaseConfig, unrolled
 from protopyramid.errors import UserError
 from protopyramid.model.necks import Pyramid
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.model.weights import start_backbone
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.provenance import RANDOM
 from protopyramid.training.centring import ChannelMoments, centre_level
 from protopyramid.training.distributed import gather, to_device
 from protopyramid.training.initialise import PatchCollector, initialise_prototypes, merge_patches
@@ -29,20 +33,37 @@ HELD_BYTES = 10**9  # of backbone maps that are kept from one level's centring t
 def load_start_weights(
     model: PrototypeNetwork, weights: str, backbone_from: Path | None, reporter: Reporter
 ) -> None:
-    """Load the weights that training starts from: published ones, or the backbone of another run."""
-    report = start_backbone(model.backbone, weights)
-    if report is not None:
-        reporter.say(f"backbone weights from {weights}: {report}")
+    """Load the weights that training starts from: the backbone of another run, else published ones."""
     if backbone_from is not None:
         count = load_backbone_of_run(model, backbone_from)
         reporter.say(f"backbone from {backbone_from}: {count} tensors matched")
+        return
+    report = start_backbone(model.backbone, weights, partial(reporter.bar, unit="MB"))
+    if report is not None:
+        reporter.say(f"backbone weights from {weights}: {report}")
 
 
 def start_provenance(weights: str, backbone_from: Path | None) -> dict[str, str]:
     """What data.json says of the weights that training started from."""
     if backbone_from is None:
-        return {"backbone": weights or "random"}
+        return {"backbone": weights or RANDOM}
     return {"backbone": f"run {backbone_from.resolve().name}"}
+
+
+def warn_of_frozen_random_backbone(config: Config, backbone_from: Path | None) -> None:
+    """Warn where a phase learns on top of a backbone that has learned nothing yet."""
+    if config.model.backbone.weights or backbone_from is not None:
+        return
+    first = next(
+        (s for s in unrolled(config.train.schedule) if isinstance(s, TrainPhaseConfig)), None
+    )
+    if first is not None and not any(part.startswith("backbone") for part in first.learns):
+        warnings.warn(
+            f"phase {first.name} trains on a frozen backbone with random weights, which it can learn little "
+            "from; start from ImageNet (--set model.backbone.weights=imagenet) or from another run "
+            "(--backbone-from RUN), or let the backbone learn from the first phase on",
+            stacklevel=2,
+        )
 
 
 def load_backbone_of_run(model: PrototypeNetwork, path: Path) -> int:
@@ -64,7 +85,7 @@ def load_backbone_of_run(model: PrototypeNetwork, path: Path) -> int:
 
 
 def initialise_model(passes: Passes) -> None:
-    """Centre the pyramid and set the prototypes to patches, as far as the configuration asks for it."""
+    """Centre the pyramid and set the prototypes to patches, if the configuration asks for it."""
     config, model = passes.config.model, passes.model
     if isinstance(model.neck, Pyramid) and config.neck.start == "centred":
         centre_pyramid(passes, model.neck)

@@ -65,7 +65,7 @@ class Trainer:
         self.backbone_from = backbone_from
         self.plan = make_plan(config.train)
         self.model = _build(config, fabric)
-        self.objective = build_objective(config).to(fabric.device)
+        self.objective = build_objective(config, fabric.world_size).to(fabric.device)
         self.stop = StopRequest()
         epochs = sum(phase.epochs for phase in self.plan)
         self.reporter = Reporter(epochs, not fabric.is_global_zero, self._check_signal, clock)
@@ -138,12 +138,13 @@ class Trainer:
         self.keeper.save(Position())
 
     def _begin(self) -> None:
-        """Write what the run folder begins with, and load the weights that training starts from."""
+        """Load the weights that training starts from, and write what the run folder begins with."""
         weights = self.config.model.backbone.weights
+        # First of all: without its weights a training does not begin.
+        load_start_weights(self.model, weights, self.backbone_from, self.reporter)
         self.folder.begin(self.config)
         provenance = start_provenance(weights, self.backbone_from)
         write_data_facts(self.folder, self.manifest, self.config, provenance)
-        load_start_weights(self.model, weights, self.backbone_from, self.reporter)
 
     def _restore(self, restored: Restored) -> None:
         self.keeper.restore(restored)

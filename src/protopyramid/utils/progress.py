@@ -24,9 +24,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 FIRST_LINE = 10.0  # seconds of silence before the first line of an activity in a log
 NEXT_LINE = 30.0  # seconds, at least, between two lines
 NEXT_SHARE = 0.1  # of the work, at least, between two lines ...
-LONGEST_SILENCE = 120.0  # ... unless so many seconds have passed
+LONGEST_SILENCE = 120.0  # ... unless this many seconds have passed
 
 Clock = Callable[[], float]
+Update = Callable[[int, int], None]  # done, total
+Bars = Callable[[str], AbstractContextManager[Update]]  # a bar for each part of a computation
 
 
 def _nothing(*_: object) -> None:
@@ -34,10 +36,10 @@ def _nothing(*_: object) -> None:
 
 
 class Activity:
-    """One piece of long work: what it does, how far it is, when it expects to end.
+    """One piece of long work: what it does, how far along it is, when it should end.
 
-    `total` None: nobody knows how much there is. `done`: what was done before, which tells nothing of the
-    pace. `say` prints a line of a log; `show`, if given, draws a bar instead. `check` is called at every
+    `total` None: it is unknown how much there is. `done`: what was done before, which says nothing about
+    the pace. `say` prints a line of a log; `show`, if given, draws a bar instead. `check` is called at every
     advance and may raise, to interrupt the work.
     """
 
@@ -60,7 +62,7 @@ class Activity:
         self._last_line: tuple[float, float] | None = None  # when, and what was done by then
 
     def advance(self, amount: float = 1.0, note: str = "") -> None:
-        """Note that so much more is done; `note` is shown beside it."""
+        """Count more work as done; `note` is shown beside it."""
         self._check()
         self.note = note
         self.done += amount
@@ -73,12 +75,12 @@ class Activity:
             self._say(f"{self.what}: {self.status()}")
 
     def finish(self) -> None:
-        """End a log's lines, if there were any, with one that tells how long it took."""
+        """End a log's lines, if there were any, with one that says how long it took."""
         if self._last_line is not None:
             self._say(f"{self.what}: done in {duration(self._clock() - self._started)}")
 
     def status(self) -> str:
-        """How far the work is, and when it expects to end."""
+        """How far along the work is, and when it should end."""
         elapsed = self._clock() - self._started
         if self.total is None:
             text = f"{duration(elapsed)} so far"
@@ -166,7 +168,7 @@ class Reporter:
     ) -> Iterator[Activity]:
         """A piece of work within the block, with a bar of its own or lines in a log.
 
-        Without `checked`, nothing interrupts it: for work that looks for signals itself.
+        Without `checked`, nothing interrupts it: for work that checks for signals itself.
         """
         task: TaskID | None = None
 
@@ -192,6 +194,22 @@ class Reporter:
         finally:
             if task is not None:
                 self._bars.remove_task(task)
+
+    @contextmanager
+    def bar(self, what: str, unit: str = "images", announce: bool = False) -> Iterator[Update]:
+        """Give a function of (done, total) that shows an activity; with `announce`, say its size first."""
+        with ExitStack() as stack:
+            activity: Activity | None = None
+
+            def update(done: int, total: int) -> None:
+                nonlocal activity
+                if activity is None:
+                    activity = stack.enter_context(self.activity(what, total, unit))
+                    if announce:
+                        self.say(f"{what}: {total} {unit}")
+                activity.advance(done - activity.done)
+
+            yield update
 
     def schedule(self, epochs_done: float, seconds_left: float) -> None:
         """Move the bar of the whole schedule."""
@@ -251,10 +269,6 @@ def metrics_text(validation: Mapping[str, float | None]) -> str:
     return f"validation AUROC {shown}  accuracy {validation['accuracy']:.3f}"
 
 
-Update = Callable[[int, int], None]  # done, total
-Bars = Callable[[str], AbstractContextManager[Update]]  # a bar for each part of a computation
-
-
 @contextmanager
 def progress_bar(what: str, unit: str = "images", announce: bool = False) -> Iterator[Update]:
     """Give a function of (done, total) that shows an activity; with `announce`, say its size first.
@@ -263,18 +277,7 @@ def progress_bar(what: str, unit: str = "images", announce: bool = False) -> Ite
         >>> with progress_bar("decoding") as update:
         ...     update(1, 2)
     """
-    with ExitStack() as stack:
-        reporter = stack.enter_context(Reporter())
-        activity: Activity | None = None
-
-        def update(done: int, total: int) -> None:
-            nonlocal activity
-            if activity is None:
-                activity = stack.enter_context(reporter.activity(what, total, unit))
-                if announce:
-                    reporter.say(f"{what}: {total} {unit}")
-            activity.advance(done - activity.done)
-
+    with Reporter() as reporter, reporter.bar(what, unit, announce) as update:
         yield update
 
 

@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Stopped(Exception):
     """Training was stopped by a signal; `code` is the exit code.
 
-    `saved` tells whether a checkpoint exists. Without one the work so far is lost, and the same
+    `saved` says whether a checkpoint exists. Without one the work so far is lost, and the same
     command starts from the beginning.
     """
 

@@ -25,7 +25,7 @@ from protopyramid.errors import UserError
 T = TypeVar("T")
 
 
-_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}  # they take long to build
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}  # they are slow to build
 
 
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
@@ -42,7 +42,7 @@ def to_json(record: Any) -> Any:
 def from_json(kind: type[T], content: object, place: str | Path, remedy: str) -> T:
     """The dataclass of JSON content; UserError that names `place`, the key and the remedy.
 
-    Keys that it does not know are ignored: they are of a newer version. Types are not guessed.
+    Unknown keys are ignored: a newer version may have written them. Types are not guessed.
     """
     try:
         record: T = _adapter(kind).validate_json(json.dumps(content), strict=True)

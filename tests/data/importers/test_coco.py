@@ -20,7 +20,7 @@ from protopyramid.data.io.decoding import read_image
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 
-from .conftest import HEIGHT, WIDTH, only, reasons, save_image
+from .conftest import HEIGHT, JSON_VALUES, WIDTH, only, reasons, save_image
 
 TRIANGLE = [5, 5, 25, 5, 5, 20]
 CATEGORIES = [{"id": 1, "name": "Spiculated"}, {"id": 2, "name": "ill-defined"}]
@@ -142,11 +142,8 @@ def test_an_annotation_that_cannot_be_used_is_told(
     ],
 )
 def test_an_image_that_is_missing_or_outside_of_the_source_is_told(
-    tmp_path: Path, name: str | None, reason: str
+    source: Path, name: str | None, reason: str
 ) -> None:
-    source = tmp_path / "src"
-    save_image(tmp_path / "secret.png")
-    save_image(source / "a.png")
     images = [picture(7, "a.png"), {**picture(8, ""), "file_name": name}]
     save_json(source / "x.json", images, [lesion(1, 7, bbox=[1, 1, 9, 9]), lesion(2, 8)])
     found = find(source, Options())
@@ -242,28 +239,23 @@ def test_files_and_images_that_tell_nothing_are_told(tmp_path: Path) -> None:
     }
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=6),
-    max_leaves=8,
-)
 POINTS = st.lists(st.floats(-9, 99) | st.integers(-9, 99), max_size=8)
 FIELDS = {
-    "id": st.integers(0, 2) | VALUES,
-    "image_id": st.integers(0, 2) | VALUES,
-    "category_id": st.integers(0, 2) | VALUES,
-    "file_name": st.sampled_from(["a.png", "../a.png", "."]) | VALUES,
-    "name": VALUES,
-    "width": st.just(WIDTH) | VALUES,
-    "height": st.just(HEIGHT) | VALUES,
-    "patient_id": VALUES,
-    "iscrowd": st.just(0) | VALUES,
-    "bbox": POINTS | VALUES,
+    "id": st.integers(0, 2) | JSON_VALUES,
+    "image_id": st.integers(0, 2) | JSON_VALUES,
+    "category_id": st.integers(0, 2) | JSON_VALUES,
+    "file_name": st.sampled_from(["a.png", "../a.png", "."]) | JSON_VALUES,
+    "name": JSON_VALUES,
+    "width": st.just(WIDTH) | JSON_VALUES,
+    "height": st.just(HEIGHT) | JSON_VALUES,
+    "patient_id": JSON_VALUES,
+    "iscrowd": st.just(0) | JSON_VALUES,
+    "bbox": POINTS | JSON_VALUES,
     "segmentation": st.lists(POINTS, max_size=2)
-    | st.fixed_dictionaries({"size": st.just([HEIGHT, WIDTH]) | VALUES, "counts": VALUES})
-    | VALUES,
+    | st.fixed_dictionaries({"size": st.just([HEIGHT, WIDTH]) | JSON_VALUES, "counts": JSON_VALUES})
+    | JSON_VALUES,
 }
-ITEMS = st.lists(st.fixed_dictionaries({}, optional=FIELDS) | VALUES, max_size=3)
+ITEMS = st.lists(st.fixed_dictionaries({}, optional=FIELDS) | JSON_VALUES, max_size=3)
 
 
 @settings(deadline=None)

@@ -6,7 +6,6 @@ Files that Pillow cannot write are made by hand from the definitions of the form
 from __future__ import annotations
 
 import struct
-import tempfile
 import zlib
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from PIL import Image
 from protopyramid.data.io import decoding
 from protopyramid.data.io.decoding import read_image
 from protopyramid.errors import UserError
+
+from .damage import refusal_of
 
 PNG_COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 
@@ -252,16 +253,7 @@ def test_a_damaged_file_gives_an_image_or_a_user_error(whole: bytes, data: st.Da
     content = bytearray(whole[: data.draw(st.integers(0, len(whole)))])
     if content:
         content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(0, 255))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "image.png"
-        path.write_bytes(content)
-        try:
-            image = read_image(path)
-        except UserError as error:
-            assert "\n" not in str(error)
-        else:
-            assert image.min() >= 0
-            assert image.max() <= 1
+    refusal_of(bytes(content), "image.png")
 
 
 @pytest.mark.filterwarnings("ignore")

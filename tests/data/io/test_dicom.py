@@ -60,6 +60,8 @@ from protopyramid.data.negatives.dataset import write_negatives  # noqa: E402
 from protopyramid.data.negatives.sources import read_films  # noqa: E402
 from protopyramid.errors import UserError  # noqa: E402
 
+from .damage import refusal_of  # noqa: E402
+
 # pydicom warns of what is written wrongly here on purpose.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:pydicom")
 
@@ -864,19 +866,9 @@ def test_a_damaged_file_gives_an_image_or_a_user_error(
         place = data.draw(st.integers(132, len(content) - 1))
         content[place] = data.draw(st.integers(0, 255))
     content = content[: data.draw(st.one_of(st.just(len(whole)), st.integers(0, len(whole))))]
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        path = Path(folder) / "image.dcm"
-        path.write_bytes(content)
-        try:
-            image = read_image(path)
-        except UserError as error:
-            assert "\n" not in str(error)
-            assert SECRET not in str(error)
-        else:
-            assert image.ndim == 2
-            assert image.min() >= 0
-            assert image.max() <= 1
+        assert SECRET not in refusal_of(bytes(content), "image.dcm")
     assert not any(SECRET in str(warning.message) for warning in caught)
 
 

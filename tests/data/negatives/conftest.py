@@ -10,6 +10,7 @@ from PIL import Image
 
 from protopyramid.data.manifest import Manifest, read_manifest
 
+from ...pictures import save_noise
 from .films import HEIGHT, LESION, WIDTH, scanned_film
 
 
@@ -17,12 +18,10 @@ from .films import HEIGHT, LESION, WIDTH, scanned_film
 def lesions(tmp_path: Path) -> Manifest:
     """Twelve lesion crops of sides 24 to 46 of patients p0 to p11: eight train, four test."""
     folder = tmp_path / "lesions"
-    folder.mkdir()
     rows = ["image,label,split,patient_id,note"]
     for number in range(12):
         side = 24 + 2 * number
-        values = np.random.default_rng(number).integers(0, 65536, (side, side)).astype(np.uint16)
-        Image.fromarray(values).save(folder / f"{number}.png")
+        save_noise(folder / f"{number}.png", (side, side), bits=16, seed=number)
         split = "train" if number < 8 else "test"
         rows.append(f"{number}.png,spiculated,{split},p{number},kept")
     (folder / "manifest.csv").write_text("\n".join(rows) + "\n")

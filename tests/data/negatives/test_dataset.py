@@ -288,6 +288,30 @@ def test_lesions_and_negatives_together_are_a_manifest_to_train_on(
     assert prepared.mask is None and prepared.box is None
 
 
+def test_negatives_have_the_source_of_their_patients_lesions(
+    table: Path, lesions: Manifest, tmp_path: Path
+) -> None:
+    header, *rows = lesions.path.read_text().splitlines()
+    named = [f"{row},{'film' if ',p4,' in row else 'other'}" for row in rows]
+    lesions.path.write_text("\n".join([f"{header},source", *named]) + "\n")
+    films = [
+        replace(film, patient_id="new") if n < 2 else film for n, film in enumerate(_films(table))
+    ]
+    made = write_negatives(films, tmp_path / "out", read_manifest(lesions.path), count=12)
+    assert made.combined is not None
+    found = {
+        sample.patient_id: sample.source
+        for sample in read_manifest(made.combined).samples
+        if sample.label == "negative"
+    }
+    assert found.pop("new") == ""
+    assert found == {"p4": "film", "p8": "other"}
+
+
+def _films(table: Path) -> list[Film]:
+    return list(read_films([table]))
+
+
 def test_settings_and_films_are_noted_without_paths_of_the_machine(
     table: Path, lesions: Manifest, tmp_path: Path
 ) -> None:

@@ -16,6 +16,8 @@ FORMATS = {
     "mini-mias": "mini_mias",
     "inbreast": "inbreast",
     "vindr-mammo": "vindr_mammo",
+    "cdd-cesm": "cdd_cesm",
+    "cmmd": "cmmd",
     "coco": "coco",
     "labelme": "labelme",
     "folders": "folders",

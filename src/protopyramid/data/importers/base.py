@@ -38,7 +38,8 @@ class Crop:
 
     `name` is the stem of the new files, unique in the dataset. With neither annotation nor box nor
     tissue the whole image is taken; with `whole`, too, together with its annotation. The box is the
-    lesion's, in pixels of the full image; by default, that of the annotation.
+    lesion's, in pixels of the full image; by default, that of the annotation. With `on_tissue`, an
+    annotation that lies on the black background is refused: it belongs to another image.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Crop:
     extra: Mapping[str, str] = field(default_factory=dict)
     whole: bool = False
     tissue: Tissue | None = None
+    on_tissue: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,10 @@ class Options:
 
     margin: tissue on each side of the lesion, as a fraction of its longer side. mixed: what to do with
     labels such as CIRCUMSCRIBED-ILL_DEFINED, "drop" or "first". margins: the class set, "three"
-    (circumscribed, indistinct, spiculated) or "five" (also microlobulated and obscured).
+    (circumscribed, indistinct, spiculated) or "five" (also microlobulated and obscured). regions: where
+    a film has several outlines, but its table does not say which of them the margin is of, "only" skips
+    it and "all" takes every outline. margin_column: the column of the mass margins, by its letters or
+    name, in a spreadsheet whose header is not understood.
     """
 
     margin: float = 0.5
@@ -107,6 +112,8 @@ class Options:
     margins: str = "three"
     test_fraction: float = 0.2
     seed: int = 0
+    regions: str = "only"
+    margin_column: str = ""
 
 
 Finder = Callable[[Path, Options], ImportPlan]

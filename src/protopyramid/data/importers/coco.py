@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from protopyramid.data.annotations import Outline, Polygons, outline_bounds
+from protopyramid.data.importers import reading
 from protopyramid.data.importers.base import Crop, ImportPlan, Options
 from protopyramid.data.importers.json_files import Content, Findings, Format, find_in_json
 from protopyramid.data.importers.outlines import (
@@ -29,15 +30,7 @@ from protopyramid.data.importers.outlines import (
     check_within,
     mask_outlines,
 )
-from protopyramid.data.importers.reading import (
-    Unusable,
-    check_size,
-    inside,
-    is_file,
-    number,
-    printable,
-    short,
-)
+from protopyramid.data.importers.reading import Unusable
 from protopyramid.data.importers.splits import split_in
 from protopyramid.data.io.decoding import image_stem
 from protopyramid.data.manifest import Box
@@ -70,7 +63,7 @@ def find(source: Path, options: Options) -> ImportPlan:
 
 
 def _objects(content: Content, part: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a list with their places, from 1; what is no object is empty."""
+    """The objects of a list with their places, from 1; anything that is not an object is empty."""
     for place, item in enumerate(content[part], 1):
         yield place, item if isinstance(item, dict) else {}
 
@@ -84,7 +77,7 @@ def _read_file(findings: Findings, path: Path, content: Content) -> None:
     }
     split = split_in(path.stem) or split_in(path.parent.name if path.parent != source else "")
     for place, item in _objects(content, "annotations"):
-        name = f"{file} annotation {short(item.get('id', f'at place {place}'))}"
+        name = f"{file} annotation {reading.short(item.get('id', f'at place {place}'))}"
         named = pictures.get(_key(item.get("image_id")))
         try:
             picture = _usable(named)
@@ -99,7 +92,7 @@ def _read_file(findings: Findings, path: Path, content: Content) -> None:
     annotated = {_key(item.get("image_id")) for _, item in _objects(content, "annotations")}
     for place, item in _objects(content, "images"):
         if _key(item.get("id")) not in annotated:
-            what = short(item.get("file_name", f"at place {place}"))
+            what = reading.short(item.get("file_name", f"at place {place}"))
             findings.skip(f"{file} image {what}", "image without an annotation")
 
 
@@ -124,12 +117,12 @@ def _key(value: object) -> str:
 def _picture(source: Path, path: Path, item: Mapping[str, Any]) -> Picture:
     patient = item.get("patient_id")
     known = isinstance(patient, str | int) and not isinstance(patient, bool)
-    patient = printable(str(patient).strip()) if known else ""
+    patient = reading.printable(str(patient).strip()) if known else ""
     found, size = None, None
     try:
         found = _locate(source, path, str(item.get("file_name") or ""))
         size = _size(item)
-        check_size(found, size)
+        reading.check_size(found, size)
         return Picture(found, "", size, patient)
     except Unusable as error:
         return Picture(found, str(error), size, patient)
@@ -138,7 +131,7 @@ def _picture(source: Path, path: Path, item: Mapping[str, Any]) -> Picture:
 def _size(item: Mapping[str, Any]) -> Size | None:
     if item.get("width") is None or item.get("height") is None:
         return None
-    size = (number(item["width"]), number(item["height"]))
+    size = (reading.number(item["width"]), reading.number(item["height"]))
     if not all(0 < side <= LONGEST_SIDE for side in size):
         raise Unusable(f"invalid image size: {size[0]:g} x {size[1]:g} pixels")
     return size
@@ -148,10 +141,10 @@ def _locate(source: Path, path: Path, name: str) -> Path:
     own = path.stem.removeprefix("instances_")
     for folder in dict.fromkeys((path.parent, source)):
         for part in ("", "images", own, f"images/{own}"):
-            found = inside(source, folder / part, name)
-            if is_file(found):
+            found = reading.inside(source, folder / part, name)
+            if reading.is_file(found):
                 return found
-    raise Unusable(f"image is missing: {printable(name)}")
+    raise Unusable(f"image is missing: {reading.printable(name)}")
 
 
 def _usable(picture: Picture | None) -> Picture:
@@ -184,14 +177,14 @@ def _lesion(item: Mapping[str, Any], size: Size | None) -> Lesion:
     bbox = item.get("bbox")
     if not isinstance(bbox, list) or len(bbox) != 4:
         raise Unusable(problems[0] if problems else "neither a segmentation nor a bbox")
-    x, y, width, height = (number(value) for value in bbox)
+    x, y, width, height = (reading.number(value) for value in bbox)
     return Lesion(None, as_box(x, y, x + width, y + height, size), problems)
 
 
 def _mask(shape: Mapping[str, Any], size: Size | None) -> tuple[Outline, ...]:
     extent = shape.get("size")
     if size is not None and extent != [size[1], size[0]]:
-        raise Unusable(f"unusable mask: its size {short(extent)} is not that of its image")
+        raise Unusable(f"unusable mask: its size {reading.short(extent)} is not that of its image")
     return mask_outlines(shape.get("counts"), extent)
 
 

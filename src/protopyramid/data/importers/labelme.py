@@ -16,6 +16,7 @@ from typing import Any
 
 from protopyramid.data.annotations import Annotation, Circle, Outline, Polygons
 from protopyramid.data.geometry import Point
+from protopyramid.data.importers import reading
 from protopyramid.data.importers.base import Crop, ImportPlan, Options
 from protopyramid.data.importers.json_files import Content, Findings, Format, find_in_json
 from protopyramid.data.importers.outlines import (
@@ -25,14 +26,7 @@ from protopyramid.data.importers.outlines import (
     check_within,
     coordinate,
 )
-from protopyramid.data.importers.reading import (
-    Unusable,
-    check_size,
-    inside,
-    is_file,
-    number,
-    printable,
-)
+from protopyramid.data.importers.reading import Unusable
 from protopyramid.data.importers.splits import split_in
 
 CIRCLE_SIDES = 64  # of the polygon for a circle that is one of several shapes of a lesion
@@ -58,23 +52,27 @@ def _read_file(findings: Findings, path: Path, content: Content) -> None:
 
 def _image(source: Path, path: Path, content: Content) -> Path:
     name = str(content.get("imagePath") or "")
-    image = inside(source, path.parent, name)
-    if is_file(image):
+    image = reading.inside(source, path.parent, name)
+    if reading.is_file(image):
         return image
     hint = "; save it there, the copy in the JSON file is not used"
-    raise Unusable(f"image is missing: {printable(name)}{hint if content.get('imageData') else ''}")
+    raise Unusable(
+        f"image is missing: {reading.printable(name)}{hint if content.get('imageData') else ''}"
+    )
 
 
 def _size(content: Content) -> Size | None:
     width, height = content.get("imageWidth"), content.get("imageHeight")
-    return None if width is None or height is None else (number(width), number(height))
+    if width is None or height is None:
+        return None
+    return reading.number(width), reading.number(height)
 
 
 def _checked_size(image: Path, content: Content, unclear: dict[Path, str]) -> Size | None:
     """The size that was annotated; an image of another one may have lesions that are not read."""
     try:
         size = _size(content)
-        check_size(image, size)
+        reading.check_size(image, size)
     except Unusable as error:
         unclear.setdefault(image, str(error))
         raise
@@ -125,7 +123,7 @@ def _shape(item: Mapping[str, Any], size: Size | None) -> Shape:
         if len(points) != 2:
             raise Unusable(f"unusable circle: {len(points)} points, but centre and edge are needed")
         return _circle(points, size)
-    raise Unusable(f"unsupported shape, or one without an inside: {printable(kind)}")
+    raise Unusable(f"unsupported shape, or one without an inside: {reading.printable(kind)}")
 
 
 def _list(value: object) -> list[Any]:

@@ -20,14 +20,7 @@ import numpy as np
 from PIL import Image
 
 from protopyramid.data.annotations import Circle, bounds
-from protopyramid.data.importers.base import (
-    NEGATIVE,
-    Crop,
-    ImportPlan,
-    Options,
-    Skipped,
-    Tissue,
-)
+from protopyramid.data.importers.base import NEGATIVE, Crop, ImportPlan, Options, Skipped, Tissue
 from protopyramid.data.importers.full_films import Films
 from protopyramid.data.importers.reading import Unusable, relative, short, walk
 from protopyramid.data.importers.splits import with_splits
@@ -206,7 +199,7 @@ def _with_lesions(lines: Sequence[_Line], films: Mapping[str, Path]) -> Films:
 
 
 def _film_problem(path: Path | None) -> str:
-    """Why a film cannot be used, as far as its header tells."""
+    """Why a film cannot be used, judging by its header."""
     if path is None:
         return "its film is missing"
     try:

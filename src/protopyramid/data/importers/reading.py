@@ -17,7 +17,7 @@ from typing import Any
 
 from protopyramid.data.importers.base import Skipped
 from protopyramid.data.io.decoding import read_size
-from protopyramid.data.tables import read_table
+from protopyramid.data.tables import Record, read_table
 from protopyramid.errors import UserError
 
 LARGEST_TEXT = 2**30  # bytes; the largest COCO annotation file in common use has half of that
@@ -196,18 +196,27 @@ def read_rows(path: Path, required: Sequence[str]) -> tuple[list[Row], list[Skip
     Column names are compared without case and outer spaces, and are those of `required` where they
     match. A table that cannot be read at all is the user's to mend.
     """
-    header, *records = read_table(path, lenient=True)
+    return table_rows(path, read_table(path, lenient=True), required)
+
+
+def table_rows(
+    path: Path, records: Sequence[Record], required: Sequence[str], name: str = ""
+) -> tuple[list[Row], list[Skipped]]:
+    """The rows of a table whose first record is its header; `name`: of the table, if not the file's."""
+    if not records:
+        raise UserError(f"{path}: has no rows; is the file complete?")
+    header, *rest = records
     columns = _columns(path, header.fields, required)
     rows: list[Row] = []
     skipped: list[Skipped] = []
-    for line, fields in records:
+    for line, fields in rest:
         if len(fields) == len(columns):
             values = (value.strip() for value in fields)
             rows.append(Row(line, dict(zip(columns, values, strict=True))))
         else:
             reason = f"malformed row: {len(fields)} fields, but {len(columns)} in the header"
-            skipped.append(Skipped(f"{path.name} row {line}", reason))
-    if not records:
+            skipped.append(Skipped(f"{name or path.name} row {line}", reason))
+    if not rest:
         raise UserError(f"{path}: has no rows; is the file complete?")
     return rows, skipped
 

@@ -26,12 +26,7 @@ from typing import Any
 import numpy as np
 
 from protopyramid.data.annotations import MaskFile, drawn_mask
-from protopyramid.data.cropping import (
-    Array,
-    is_coloured,
-    to_16_bits,
-    to_grey,
-)
+from protopyramid.data.cropping import Array, is_coloured, to_16_bits, to_grey
 from protopyramid.data.geometry import (
     Box,
     Mask,
@@ -42,14 +37,7 @@ from protopyramid.data.geometry import (
     extent,
     square_around,
 )
-from protopyramid.data.importers.base import (
-    NEGATIVE,
-    Crop,
-    ImportPlan,
-    Options,
-    Skipped,
-    Tissue,
-)
+from protopyramid.data.importers.base import NEGATIVE, Crop, ImportPlan, Options, Skipped, Tissue
 from protopyramid.data.importers.full_films import TABLE as FILMS
 from protopyramid.data.importers.full_films import path_from
 from protopyramid.data.importers.full_films import table_text as films_text
@@ -74,6 +62,7 @@ from protopyramid.utils.tables import csv_text
 VERSION = 1  # of the crops: another one is another result
 SETTINGS, JOURNAL = "import.json", "import.jsonl"
 MANIFEST, SKIPPED = "manifest.csv", "skipped.csv"
+LATER_OPTIONS = {"regions": "only", "margin_column": ""}
 COLUMNS = ("image", "label", "split", "mask", "patient_id", *BOX_COLUMNS, *SOURCE_COLUMNS)
 PATIENTS_SHOWN = 5
 TISSUE_SHARES = (
@@ -82,6 +71,8 @@ TISSUE_SHARES = (
     0.5,
     0.25,
 )  # of the wanted side: sizes that a tissue patch is tried with
+
+BLACK_TOLERANCE = 0.02  # of the range of a film's grey values
 
 Progress = Callable[[int, int], None]
 
@@ -185,7 +176,11 @@ def check_folder(source: Path, folder: Path, name: str, options: Options) -> Non
 
 
 def _settings(name: str, options: Options) -> dict[str, Any]:
-    return {"version": VERSION, "format": name, "options": asdict(options)}
+    chosen = asdict(options)
+    for option, default in LATER_OPTIONS.items():
+        if chosen[option] == default:  # imports from before the option existed can be resumed
+            del chosen[option]
+    return {"version": VERSION, "format": name, "options": chosen}
 
 
 def _difference(before: Any, now: Mapping[str, Any]) -> str:
@@ -283,6 +278,7 @@ def _key(image: Path, crops: Sequence[Crop], margin: float, source: Path) -> str
         content.append(
             [crop.name, drawn, crop.box, repr(crop.tissue), crop.whole, crop.label == NEGATIVE]
         )
+        content += [True] * crop.on_tissue
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
@@ -405,6 +401,8 @@ def _cropped(crop: Crop, image: Array, margin: float) -> _CroppedImage:
     mask, scaled = _whole_mask(crop, height, width)
     if crop.whole and mask is not None and not mask.any():
         return _CroppedImage(image, None if crop.label == NEGATIVE else mask, scaled=scaled)
+    if crop.on_tissue and mask is not None and mask.any() and not _shows_tissue(image, mask):
+        raise NoCrop("the outline lies on the background: left and right may be swapped")
     box = _lesion_box(crop, mask, height, width)
     padded, region = False, None
     if not crop.whole:
@@ -418,6 +416,12 @@ def _cropped(crop: Crop, image: Array, margin: float) -> _CroppedImage:
     if crop.label == NEGATIVE:
         return _CroppedImage(image, padded=padded, region=region)
     return _CroppedImage(image, mask, box, padded, scaled, region=region)
+
+
+def _shows_tissue(image: Array, mask: Mask) -> bool:
+    """Whether at least half of the pixels inside a mask are brighter than the film's black."""
+    black = float(image.min()) + BLACK_TOLERANCE * float(np.ptp(image))
+    return bool((image[mask] > black).mean() >= 0.5)
 
 
 def _lesion_box(crop: Crop, mask: Mask | None, height: int, width: int) -> Box:

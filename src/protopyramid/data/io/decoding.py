@@ -135,6 +135,13 @@ def read_spacing(path: str | Source) -> Spacing | None:
     return None if found is None else Spacing(*found)
 
 
+def read_view(path: Path) -> tuple[str, str]:
+    """The breast ("L", "R") and view ("CC", "MLO") by a DICOM file's header; "" where it lacks them."""
+    with _one_kind_of_error(path):
+        found: tuple[str, str] = _dicom().read_view(path)
+    return found
+
+
 @contextmanager
 def _one_kind_of_error(path: Source) -> Iterator[None]:
     """Within it, whatever a decoder raises becomes a UserError that names the file."""

@@ -71,6 +71,12 @@ TAGS = (
     *("ImageLaterality", "Laterality", "FrameLaterality", "PatientOrientation"),
     *("BurnedInAnnotation", *FRAME_GROUPS, *FLOAT_PIXELS, "PixelData"),
 )
+SIDES = ("ImageLaterality", "FrameLaterality", "Laterality")
+# Views by their names, and by their codes in SNOMED RT and SNOMED CT.
+VIEWS = {
+    **dict.fromkeys(("CC", "R-10242", "399162004"), "CC"),
+    **dict.fromkeys(("MLO", "R-10226", "399368009"), "MLO"),
+}
 GREYS = ("MONOCHROME1", "MONOCHROME2")
 BITS = (8, 16)
 # Markers of a JPEG or JPEG-LS frame header: SOF0 to SOF15 without DHT, JPG and DAC; SOF55.
@@ -155,6 +161,25 @@ def read_spacing(path: Source) -> tuple[float, float] | None:
 
 
 # -- the file ------------------------------------------------------------------------------------
+def read_view(path: Path) -> tuple[str, str]:
+    """The breast ("L", "R") and view ("CC", "MLO") by a file's header, "" where it does not tell them."""
+    _quieten()
+    with path.open("rb") as file:
+        if not looks_like_dicom(file.read(132)):
+            return "", ""
+    wanted = [*SIDES, "ViewPosition", "ViewCodeSequence", *FRAME_GROUPS]
+    try:
+        header = dcmread(path, force=True, stop_before_pixels=True, specific_tags=list(wanted))
+        words = [word for name in SIDES for word in _words(header, name)]
+        views = [*_words(header, "ViewPosition")]
+        for item in _items(header, "ViewCodeSequence")[:1]:
+            views += _words(item, "CodeValue")
+    except Exception:  # a damaged header raises almost anything
+        return "", ""
+    side = next((word for word in words if word in ("L", "R")), "")
+    return side, next((VIEWS[word] for word in views if word in VIEWS), "")
+
+
 def _quieten() -> None:
     """Silence pydicom, whose warnings and log lines may quote what a file says.
 
@@ -587,7 +612,7 @@ def _chest_is_right(path: Source, dataset: Dataset) -> bool:
     orientation = _words(dataset, "PatientOrientation")
     if len(orientation) == 2 and re.fullmatch("[AP][AFHLPR]*", orientation[0]):
         return orientation[0][0] == "P"
-    for name in ("ImageLaterality", "FrameLaterality", "Laterality"):
+    for name in SIDES:
         side = (_words(dataset, name) or [""])[0]
         if side in ("L", "R"):
             return side == "R"

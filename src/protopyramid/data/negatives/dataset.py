@@ -10,7 +10,7 @@ their mask column is empty, which training takes as the paper's fully negative m
 
 Each patch has a number, which decides its file; a film's patches depend on the seed and the film's
 name alone. So the number of processes changes nothing. Patches that find no place on their film are
-tried on others. negatives.jsonl is the journal: a command that was stopped continues where it was when
+tried on others. negatives.jsonl is the journal: a command that was stopped continues where it left off when
 it is called again.
 """
 
@@ -30,7 +30,7 @@ import numpy as np
 from PIL import Image
 
 from protopyramid.data.io.decoding import read_image
-from protopyramid.data.manifest import SPLITS, Manifest
+from protopyramid.data.manifest import SOURCE, SPLITS, Manifest
 from protopyramid.data.negatives.patches import Limits as Limits
 from protopyramid.data.negatives.sampling import FilmRecord, PatchSampler, Progress, patch_path
 from protopyramid.data.negatives.sources import Film
@@ -316,6 +316,9 @@ def _combined(lesions: Manifest, negatives: Sequence[Mapping[str, str]], folder:
                 moved = os.path.relpath(lesions.path.parent / name, folder)
                 row[column] = Path(moved).as_posix()
         rows.append(row)
+    if SOURCE in columns:  # that of the patient's lesions; of other patients it is not known
+        sources = {each.patient_id: each.source for each in lesions.samples if each.patient_id}
+        negatives = [{**row, SOURCE: sources.get(row["patient_id"], "")} for row in negatives]
     return csv_text(
         all_columns,
         ([row.get(column, "") for column in all_columns] for row in (*rows, *negatives)),

@@ -45,13 +45,15 @@ def project_prototypes(passes: Passes) -> ProjectionReport:
     """Search the training images for the nearest patch of every prototype, and move it there."""
     prototypes, settings = passes.model.prototypes, passes.config.projection
     assert prototypes is not None
-    collector = CandidateCollector(prototypes, settings)
+    data = passes.config.data
+    negative = data.classes.index(data.negative_class) if data.negative_class else None
+    collector = CandidateCollector(prototypes, settings, negative)
     for batch in passes.training_batches("searching nearest patches"):
         reached("project-batch")
         collector.update(batch)
     parts = to_device(gather(passes.fabric, collector.result()), passes.fabric.device)
     reached("project")
-    return project(prototypes, merge_candidates(parts), settings, passes.config.data.classes)
+    return project(prototypes, merge_candidates(parts), settings, data.classes)
 
 
 def source_records(

@@ -76,7 +76,7 @@ class TrainPhase:
         parts = set_learning(self.model, config.learns)
         if not parts:
             raise UserError(f"train.schedule: this model has none of the parts {config.learns}")
-        optimiser = make_optimiser(parts, config)
+        optimiser = make_optimiser(parts, config, passes.config.train.optimizer)
         if optimiser_state:
             restore_optimiser(optimiser, optimiser_state)
         self.module, self.optimiser = self.fabric.setup(
@@ -179,6 +179,7 @@ class TrainPhase:
             train.batch_size,
             train.seed,
             epoch,
+            split.sources,
         )
         rank, world = self.fabric.global_rank, self.fabric.world_size
         shares = []

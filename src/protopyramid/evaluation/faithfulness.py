@@ -1,0 +1,336 @@
+"""The faithfulness of a run's explanations on a split: is what is shown what was used?
+
+On each image, the strongest prototype of the image's own class on each level is tested (the ones that an
+explanation would show): how much of the rise of its similarity the shown region keeps and removes
+(`metrics.faithfulness`), and the same for its evidence region, beside three baselines: both regions moved
+elsewhere, and the region of another prototype. For a model without prototypes, the map is Grad-CAM's of
+the image's own class, and its pixels are ranked by the map itself.
+
+Cost: about 35 forward passes and one backward pass per image and level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from protopyramid.data.store import ImageStore
+from protopyramid.errors import UserError
+from protopyramid.evaluation.results import Bootstrap
+from protopyramid.evaluation.split import EvaluatedSplit, patients
+from protopyramid.explanations.evidence import (
+    Gradients,
+    PerturbedImage,
+    evidence_regions,
+    negative_image,
+    perturbed_image,
+    upsampled,
+)
+from protopyramid.explanations.saliency import grad_cam
+from protopyramid.inference.batches import device_of, model_input
+from protopyramid.metrics.bootstrap import RESAMPLES, Interval, mean_interval, resample_weights
+from protopyramid.metrics.faithfulness import regions_elsewhere
+from protopyramid.model.activation import PERCENTILE, strongest_region
+from protopyramid.model.necks import COARSEST
+from protopyramid.prototypes.cases import layer_of
+from protopyramid.utils import typed_json
+
+if TYPE_CHECKING:
+    from protopyramid.runs.run import Run
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+IMAGES = 40  # taken of a split by default
+KINDS = ("shown", "shown_elsewhere", "other_prototype", "evidence", "evidence_elsewhere")
+FILLINGS = ("other_image", "blur", "local_mean")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over pairs of image and prototype, with its interval; None where there are no pairs."""
+
+    mean: float | None
+    ci95: Interval
+
+
+@dataclass(frozen=True)
+class RegionFaithfulness:
+    """How faithful one kind of region is.
+
+    area: its share of the image. kept, removed: the share of the rise that is left when all else, or the
+    region, is replaced; the median of the fillings, and beside it the mean with each filling alone.
+    """
+
+    area: Estimate
+    kept: Estimate
+    removed: Estimate
+    kept_by_filling: Mapping[str, float | None]
+    removed_by_filling: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class GroupFaithfulness:
+    """The regions of the pairs of one level, one class, or all.
+
+    shown: the strongest 5 % of the map; evidence: the smallest region found that keeps 90 %. Baselines:
+    both moved to a random place; other_prototype: what another prototype of the level shows.
+    """
+
+    images: int
+    pairs: int
+    shown: RegionFaithfulness
+    shown_elsewhere: RegionFaithfulness
+    other_prototype: RegionFaithfulness
+    evidence: RegionFaithfulness
+    evidence_elsewhere: RegionFaithfulness
+
+
+@dataclass(frozen=True)
+class Faithfulness:
+    """The faithfulness of a run on a split. `maps`: whose maps were tested, prototypes or Grad-CAM."""
+
+    system: str
+    split: str
+    manifest: str
+    maps: str
+    leaked: bool
+    images: int
+    patients: int
+    seed: int
+    bootstrap: Bootstrap
+    all: GroupFaithfulness
+    per_level: Mapping[str, GroupFaithfulness]
+    per_class: Mapping[str, GroupFaithfulness]
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of evaluation/SPLIT-faithfulness.json."""
+        content: dict[str, Any] = typed_json.to_json(self)
+        return content
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """P pairs of an image and a prototype, regions in the order of KINDS, fillings in that of FILLINGS.
+
+    image, level, label (P,); area (P, 5); kept, removed (P, 5, F).
+    """
+
+    image: NDArray[np.int64]
+    level: NDArray[np.int64]
+    label: NDArray[np.int64]
+    area: Array
+    kept: Array
+    removed: Array
+
+
+def measure_faithfulness(
+    run: Run,
+    chosen: EvaluatedSplit,
+    images: int = IMAGES,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+    progress: Progress | None = None,
+) -> Faithfulness:
+    """The faithfulness of a run on images of a split, drawn with the seed; 0 images means all.
+
+    Images of the negative class are not tested: they are what parts of the others are replaced with.
+    """
+    rng = np.random.default_rng(seed)
+    data = run.config.data
+    drawn = draw_images(chosen, data.negative_class, images, rng)
+    others = [n for n, each in enumerate(chosen.samples) if each.label == data.negative_class]
+    store = ImageStore(chosen.samples, data.model_copy(update={"memory_budget": 0.0}))
+    found = []
+    for number, index in enumerate(drawn):
+        image, label = (
+            store.load([index]).images[0],
+            data.classes.index(chosen.samples[index].label),
+        )
+        other = store.load([int(rng.choice(others))]).images[0] if others else negative_image(run)
+        found.append(_test_image(run, image, other, label, number, rng))
+        if progress is not None:
+            progress(number + 1, len(drawn))
+    samples = [chosen.samples[index] for index in drawn]
+    weights = resample_weights(patients(samples), resamples, seed)
+    pairs = _Pairs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return Faithfulness(
+        system=run.config.system,
+        split=chosen.name,
+        manifest=chosen.manifest.path.name,
+        maps="Grad-CAM" if run.model.prototypes is None else "prototypes",
+        leaked=chosen.leaked,
+        images=len(drawn),
+        patients=len(set(patients(samples))),
+        seed=seed,
+        bootstrap=Bootstrap(resamples, seed, "patient"),
+        all=_group(pairs, np.ones(len(pairs.image), dtype=bool), weights),
+        per_level={
+            str(level): _group(pairs, pairs.level == level, weights)
+            for level in np.unique(pairs.level).tolist()
+        },
+        per_class={
+            data.classes[label]: _group(pairs, pairs.label == label, weights)
+            for label in np.unique(pairs.label).tolist()
+        },
+    )
+
+
+def draw_images(
+    chosen: EvaluatedSplit, negative: str | None, images: int, rng: np.random.Generator
+) -> list[int]:
+    """Which images are tested, in the order of the manifest."""
+    candidates = [n for n, each in enumerate(chosen.samples) if each.label != negative]
+    if not candidates:
+        raise UserError(
+            f"{chosen.manifest.path}: split {chosen.name} has only images of class {negative}; "
+            "give a manifest with lesions"
+        )
+    count = min(images, len(candidates)) if images else len(candidates)
+    return sorted(rng.choice(candidates, count, replace=False).tolist())
+
+
+# -- one image -----------------------------------------------------------------------------------
+def _test_image(
+    run: Run,
+    image: Tensor,
+    other: Tensor | None,
+    label: int,
+    number: int,
+    rng: np.random.Generator,
+) -> tuple[NDArray[Any], ...]:
+    """The fields of `_Pairs` for one image (C, S, S) of class `label`."""
+    tested: list[int]
+    rivals: list[int | None] = [None]
+    if run.model.prototypes is None:
+        perturbed = _perturbed_grad_cam(run, image, other, label)
+        tested = [0]
+        rankings = upsampled(perturbed, tested)
+    else:
+        perturbed = perturbed_image(run.model, run.config.data, image, other)
+        tested, rivals = strongest_prototypes(run, perturbed, label, rng)
+        rankings = Gradients(run.model, run.config.data).times_input(perturbed, tested)
+    regions = _regions(perturbed, rankings, tested, rivals, rng)
+    kept, removed = _left(perturbed, ~regions, tested), _left(perturbed, regions, tested)
+    missing = np.array([rival is None for rival in rivals])
+    area = regions.double().mean((-2, -1)).numpy()
+    for values in (area, kept, removed):
+        values[missing, KINDS.index("other_prototype")] = np.nan
+    levels = [perturbed.level_and_row(index)[0] for index in tested]
+    same = np.ones(len(tested), dtype=np.int64)
+    return same * number, np.array(levels, dtype=np.int64), same * label, area, kept, removed
+
+
+def strongest_prototypes(
+    run: Run, perturbed: PerturbedImage, label: int, rng: np.random.Generator
+) -> tuple[list[int], list[int | None]]:
+    """On each level, the prototype of the class with the greatest rise, and any other one."""
+    layer = layer_of(run.model)
+    owners = layer.classes.tolist()
+    tested: list[int] = []
+    rivals: list[int | None] = []
+    for rows in layer.slices.values():
+        level = list(range(rows.start, rows.stop))
+        own = [index for index in level if owners[index] == label]
+        if not own:
+            continue
+        tested.append(max(own, key=lambda index: float(perturbed.rises[index])))
+        rest = [index for index in level if index != tested[-1]]
+        rivals.append(int(rng.choice(rest)) if rest else None)
+    if not tested:
+        name = run.config.data.classes[label]
+        raise UserError(f"{run.folder.path}: no prototype of class {name}; it cannot be tested")
+    return tested, rivals
+
+
+def _regions(
+    perturbed: PerturbedImage,
+    rankings: Tensor,
+    tested: Sequence[int],
+    rivals: Sequence[int | None],
+    rng: np.random.Generator,
+) -> Tensor:
+    """The regions of each pair in the order of KINDS: bool (n, 5, S, S)."""
+    shown = strongest_region(upsampled(perturbed, tested))
+    instead = [own if rival is None else rival for own, rival in zip(tested, rivals, strict=True)]
+    others = strongest_region(upsampled(perturbed, instead))
+    found = evidence_regions(perturbed, rankings, tested)
+    # A flat map has no evidence region; what it keeps is NaN whatever the region.
+    evidence = torch.stack(
+        [
+            torch.from_numpy(each.mask) if each else mask
+            for each, mask in zip(found, shown, strict=True)
+        ]
+    )
+    moved = [regions_elsewhere(list(each.numpy()), rng) for each in (shown, evidence)]
+    return torch.stack([shown, moved[0], others, evidence, moved[1]], dim=1)
+
+
+def _left(perturbed: PerturbedImage, regions: Tensor, tested: Sequence[int]) -> Array:
+    """The rise left when regions bool (n, 5, S, S) are replaced, by filling. -> (n, 5, F)."""
+    count, kinds = regions.shape[:2]
+    rows = torch.arange(count * kinds)
+    columns = torch.tensor(tested).repeat_interleave(kinds)
+    each = [
+        perturbed.removed(regions.flatten(0, 1), number)[rows, columns].view(count, kinds)
+        for number in range(len(perturbed.fillings))
+    ]
+    values: Array = torch.stack(each, dim=-1).numpy()
+    return values
+
+
+def _perturbed_grad_cam(
+    run: Run, image: Tensor, other: Tensor | None, label: int
+) -> PerturbedImage:
+    """An image as Grad-CAM of a class sees its changes: one map, whose top 5 % are the cells K."""
+
+    def maps_of(images: Tensor) -> dict[int, Tensor]:
+        ready = model_input(images, run.config.data, device_of(run.model))
+        targets = torch.full((len(images),), label)
+        return {COARSEST: grad_cam(run.model, ready, targets)[:, None].cpu()}
+
+    def patches(level: int, maps: Tensor) -> int:
+        return round((1 - PERCENTILE) * maps.shape[-2] * maps.shape[-1])
+
+    return PerturbedImage(maps_of, patches, image, other)
+
+
+# -- means ---------------------------------------------------------------------------------------
+def _group(pairs: _Pairs, chosen: NDArray[np.bool_], weights: Array) -> GroupFaithfulness:
+    image = pairs.image[chosen]
+    names = FILLINGS[-pairs.kept.shape[-1] :]
+
+    def region(kind: int) -> RegionFaithfulness:
+        kept, removed = pairs.kept[chosen, kind], pairs.removed[chosen, kind]
+        return RegionFaithfulness(
+            area=_estimate(pairs.area[chosen, kind], image, weights),
+            kept=_estimate(np.median(kept, axis=-1), image, weights),
+            removed=_estimate(np.median(removed, axis=-1), image, weights),
+            kept_by_filling={name: _mean(kept[:, n]) for n, name in enumerate(names)},
+            removed_by_filling={name: _mean(removed[:, n]) for n, name in enumerate(names)},
+        )
+
+    regions = {name: region(kind) for kind, name in enumerate(KINDS)}
+    return GroupFaithfulness(images=len(np.unique(image)), pairs=int(chosen.sum()), **regions)
+
+
+def _estimate(values: Array, image: NDArray[np.int64], weights: Array) -> Estimate:
+    """The mean of the values (P,) of pairs, and its interval over resampled patients."""
+    known = ~np.isnan(values)
+    if not known.any():
+        return Estimate(None, None)
+    count = weights.shape[1]
+    sums = np.bincount(image[known], values[known], minlength=count).astype(np.float64)
+    counts = np.bincount(image[known], minlength=count).astype(np.float64)
+    return Estimate(_mean(values), mean_interval(sums, counts, weights))
+
+
+def _mean(values: Array) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
