@@ -10,6 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -81,3 +82,30 @@ def test_wrong_input_is_one_line(run: Run, tmp_path: Path) -> None:
             out, err = process.communicate(timeout=60)
             assert (process.returncode, out) == (2, "")
             assert err.startswith("protopyramid: error: ") and err.count("\n") == 1
+
+
+def test_fifty_clients_at_once_are_answered_or_told_to_come_again(run: Run, lesion: Path) -> None:
+    body = (
+        b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.png"\r\n\r\n'
+        + lesion.read_bytes()
+        + b"\r\n--x--\r\n"
+    )
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+
+    def ask(address: str) -> tuple[int, object]:
+        asked = urllib.request.Request(f"{address}api/explain", body, kind)
+        try:
+            with urllib.request.urlopen(asked, timeout=120) as answer:
+                return answer.status, json.load(answer)["predicted"]
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers["Retry-After"]
+
+    with serving(run.folder.path) as process, ThreadPoolExecutor(50) as pool:
+        assert process.stdout
+        address = process.stdout.readline().strip()
+        answers = list(pool.map(ask, [address] * 100))
+        assert {code for code, _ in answers} <= {200, 503}
+        said = {answer for code, answer in answers if code == 200}
+        assert said == {run.explain(lesion).predicted}
+        assert {answer for code, answer in answers if code == 503} <= {"1"}
+        assert get(address, "healthz")["status"] == "ok"  # type: ignore[index]

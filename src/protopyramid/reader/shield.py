@@ -30,10 +30,9 @@ from protopyramid.reader.settings import Limits, Refusal, busy
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 OPEN_PATHS = ("/healthz", "/login", "/page/login.css")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-WRONG_TOKENS, WRONG_SECONDS = (
-    5,
-    60.0,
-)  # so many wrong tokens in so many seconds, then no more are read
+# So many wrong tokens of one address in so many seconds, and no more of its tokens are looked at.
+WRONG_TOKENS, WRONG_SECONDS = 5, 60.0
+MOST_CLIENTS = 1_000  # addresses that are counted apart
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -76,7 +75,7 @@ class Access:
     port: int
     token: str | None = None
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    _wrong: deque[float] = field(default_factory=deque, repr=False)
+    _wrong: dict[str, deque[float]] = field(default_factory=dict, repr=False)
 
     @property
     def cookie(self) -> str:
@@ -112,8 +111,8 @@ class Access:
         if foreign or (method not in SAFE_METHODS and site in ("cross-site", "same-site")):
             raise Refusal(403, "requests from pages of other sites are refused")
 
-    def is_known(self, headers: dict[str, str]) -> bool:
-        """Whether a request brings the token, or the cookie that was given for it."""
+    def is_known(self, headers: dict[str, str], client: str) -> bool:
+        """Whether a request of a client's address brings the token, or the cookie given for it."""
         if self.token is None:
             return True
         cookies: SimpleCookie = SimpleCookie()
@@ -125,19 +124,27 @@ class Access:
         if given is not None and _same(given.value, self.session):
             return True
         kind, _, token = headers.get("authorization", "").partition(" ")
-        return kind.lower() == "bearer" and self.admits(token)
+        return kind.lower() == "bearer" and self.admits(token, client)
 
-    def admits(self, token: str) -> bool:
-        """Whether a token is the right one; Refusal (429) after too many wrong ones."""
-        now = time.monotonic()
-        while self._wrong and now - self._wrong[0] > WRONG_SECONDS:
-            self._wrong.popleft()
-        if len(self._wrong) >= WRONG_TOKENS:
+    def admits(self, token: str, client: str) -> bool:
+        """Whether a token is the right one; Refusal (429) after too many wrong ones of a client."""
+        wrong = self._recently_wrong(client)
+        if len(wrong) >= WRONG_TOKENS:
             raise Refusal(429, "too many wrong tokens; wait a minute", retry_after=60)
         if self.token is None or _same(token, self.token):
             return True
-        self._wrong.append(now)
+        wrong.append(time.monotonic())
         return False
+
+    def _recently_wrong(self, client: str) -> deque[float]:
+        """When a client's address sent wrong tokens; of too many addresses, all share one count."""
+        earliest = time.monotonic() - WRONG_SECONDS
+        for times in self._wrong.values():
+            while times and times[0] < earliest:
+                times.popleft()
+        self._wrong = {name: times for name, times in self._wrong.items() if times}
+        name = client if client in self._wrong or len(self._wrong) < MOST_CLIENTS else "others"
+        return self._wrong.setdefault(name, deque())
 
 
 def _same(given: str, expected: str) -> bool:
@@ -183,7 +190,7 @@ class Shield:
         async with asyncio.timeout(self._limits.request_seconds):
             if path == "/login" or (path == "/" and "token" in request.query):
                 await self._log_in(request, receive)
-            elif path not in OPEN_PATHS and not self._access.is_known(headers):
+            elif path not in OPEN_PATHS and not self._access.is_known(headers, request.client):
                 await self._ask_for_token(request)
             else:
                 await self._pass_on(request, receive)
@@ -236,7 +243,7 @@ class Shield:
         else:
             await self._ask_for_token(request)
             return
-        if not self._access.admits(fields.get("token", [""])[0]):
+        if not self._access.admits(fields.get("token", [""])[0], request.client):
             raise Refusal(401, "the token is wrong; use the one that serve printed")
         cookie = f"{self._access.cookie}={self._access.session}; Path=/; HttpOnly; SameSite=Strict"
         await request.respond(303, b"", {"Location": "/", "Set-Cookie": cookie})
@@ -257,6 +264,7 @@ class _Request:
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope, self._send = scope, send
         self.method: str = scope["method"]
+        self.client: str = (scope.get("client") or ("",))[0]
         self.headers = {
             name.decode("latin-1").lower(): value.decode("latin-1")
             for name, value in scope["headers"]

@@ -36,6 +36,7 @@ export class Result extends EventTarget {
     $("welcome").hidden = true;
     $("answer").hidden = false;
     warn($("unlike"), explanation.unlike_training ? words.unlike : "");
+    warn($("note"), explanation.note ?? "");
     warn($("framing"), explanation.framing ? words.framing(explanation.framing) : "");
     this.render();
   }

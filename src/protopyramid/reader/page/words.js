@@ -1,7 +1,7 @@
 // Every word that the page shows: translate this file, and no other.
 
 const levelChips = { 2: "finest", 3: "fine", 4: "coarse", 5: "whole" };
-const levelNames = { 2: "finest detail", 3: "fine detail", 4: "coarse detail", 5: "overall shape" };
+const levelNames = { 2: "very fine detail", 3: "fine detail", 4: "coarse detail", 5: "overall shape" };
 
 export const words = {
   openFile: "Open image…",
