@@ -21,7 +21,7 @@ export const words = {
   fit: "Fit",
   actual: "1:1",
   invert: "Invert",
-  resetWindow: "Reset",
+  resetWindow: "Reset window",
   clear: "Clear mark",
   result: "What the model says, and why",
   welcome: "Open a mammogram",
