@@ -33,12 +33,18 @@ def assert_same(ours, theirs, **tolerance):
         torch.testing.assert_close(ours.maps[level], theirs.maps[level], **tolerance)
 
 
-@SYSTEMS
-def test_float64_gives_the_numbers_of_float32(model):
+def evidence_of(model):
+    """The network of a system, two random images, and its evidence of them."""
     _, network = built(model)
     images = torch.randn(2, 3, 48, 32)
     with torch.no_grad():
-        single = network(images)
+        return network, images, network(images)
+
+
+@SYSTEMS
+def test_float64_gives_the_numbers_of_float32(model):
+    network, images, single = evidence_of(model)
+    with torch.no_grad():
         double = network.double()(images.double())
     assert double.logits.dtype == double.scores.dtype == torch.float64
     assert {x.dtype for x in double.maps.values()} == {torch.float64}
@@ -47,10 +53,8 @@ def test_float64_gives_the_numbers_of_float32(model):
 
 @SYSTEMS
 def test_channels_last_gives_the_numbers_of_contiguous(model):
-    _, network = built(model)
-    images = torch.randn(2, 3, 48, 32)
+    network, images, contiguous = evidence_of(model)
     with torch.no_grad():
-        contiguous = network(images)
         network = network.to(memory_format=torch.channels_last)
         last = network(images.to(memory_format=torch.channels_last))
     assert_same(last, contiguous, rtol=1e-5, atol=1e-5)

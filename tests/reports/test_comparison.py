@@ -105,6 +105,7 @@ def test_the_teaser_takes_the_papers_system_first_and_knows_others_by_their_stru
     assert teaser_runs([others["protopnet"], old])[1] is old
 
 
+@pytest.fixture
 def drawn_grid(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The columns, rows and panels of the next grid that is drawn."""
     seen: dict[str, Any] = {}
@@ -122,34 +123,29 @@ def test_the_teaser_is_image_fine_prototype_and_iaia_bl(
     others: dict[str, Run],
     manifest: Manifest,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    drawn_grid: dict[str, Any],
 ) -> None:
-    seen = drawn_grid(monkeypatch)
     write_teaser([others["iaia-bl"], run], manifest.split("test"), tmp_path / "teaser.png")
     names = [run.system_title, others["iaia-bl"].system_title]
-    assert seen["columns"] == ["Image", f"{names[0]}\nlevel 2", names[1]]
-    assert seen["rows"] == ["circumscribed", "indistinct", "spiculated"]
-    for line in seen["panels"]:
+    assert drawn_grid["columns"] == ["Image", f"{names[0]}\nlevel 2", names[1]]
+    assert drawn_grid["rows"] == ["circumscribed", "indistinct", "spiculated"]
+    for line in drawn_grid["panels"]:
         assert len(line) == 3
         assert line[1] is None or line[1].caption.endswith("level 2")
         assert line[2].caption.endswith("level 5")
 
 
 def test_levels_are_columns_of_runs_that_have_several(
-    run: Run,
-    others: dict[str, Run],
-    manifest: Manifest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, others: dict[str, Run], manifest: Manifest, tmp_path: Path, drawn_grid: dict[str, Any]
 ) -> None:
-    seen, runs = drawn_grid(monkeypatch), [run, others["iaia-bl"]]
+    runs = [run, others["iaia-bl"]]
     write_teaser(runs, manifest.split("test"), tmp_path / "teaser.png", levels=[2, 5])
     multi, single = (each.system_title for each in runs)
     expected = ["Image", f"{multi}\nlevel 2", f"{multi}\nlevel 5", single]
-    assert seen["columns"] == expected
+    assert drawn_grid["columns"] == expected
     write_comparison(runs, manifest.split("test"), tmp_path / "comparison.png", levels=[2, 5])
-    assert seen["columns"] == expected
-    assert all(len(line) == 4 for line in seen["panels"])
+    assert drawn_grid["columns"] == expected
+    assert all(len(line) == 4 for line in drawn_grid["panels"])
     (plain,) = run_panels(run, manifest.split("test")[0], {})
     assert plain is not None
 

@@ -124,3 +124,13 @@ def test_a_cache_of_another_annotation_is_not_taken_and_masks_are_bands(
     assert (lesion > 0).any()
     assert (margin[lesion > 0] > 0).all() and (wider[lesion > 0] > margin[lesion > 0]).all()
     assert not torch.equal(lesion, margin)
+
+
+def test_a_cache_of_another_part_of_the_film_is_not_taken(phantoms: Path, tmp_path: Path) -> None:
+    crops: list[dict[str, Any]] = [
+        {},
+        {"data__crop": "lesion"},
+        {"data__crop": "lesion", "data__region__margin": 0.2},
+    ]
+    keys = {source_of(phantoms, tmp_path, **options)[0].key(3, 1) for options in crops}
+    assert len(keys) == 3

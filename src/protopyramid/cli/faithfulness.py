@@ -19,7 +19,7 @@ SENTENCE = (
     "replaced (faithful: near 1); removed: when the region itself is replaced (faithful: near 0). "
     "shown: the strongest 5 % of the map; evidence: the smallest region found that keeps 90 %; "
     "elsewhere: the same shape at a random place; other: what another prototype shows. Numbers are medians "
-    'of three fillings; "other image" is the strictest of the three alone.'
+    'of three fillings; "other image" is one of the three alone, usually the strictest.'
 )
 
 

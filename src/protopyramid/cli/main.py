@@ -61,19 +61,22 @@ app = typer.Typer(
 )
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
-app.command()(demo.demo)
-app.command()(train.train)
-app.command()(crossval.crossval)
-app.command()(evaluate.evaluate)
-app.command()(predict.predict)
-app.command()(compare.compare)
-app.command()(explain.explain)
-app.command()(faithfulness.faithfulness)
-app.command()(prototypes.prototypes)
-app.command()(serve.serve)
-app.command()(export.export)
-app.command()(study.study)
-app.command()(bench.bench)
+for verb in (
+    demo.demo,
+    train.train,
+    crossval.crossval,
+    evaluate.evaluate,
+    predict.predict,
+    compare.compare,
+    explain.explain,
+    faithfulness.faithfulness,
+    prototypes.prototypes,
+    serve.serve,
+    export.export,
+    study.study,
+    bench.bench,
+):
+    app.command()(verb)
 
 
 def _version(wanted: bool) -> None:

@@ -29,11 +29,11 @@ def training_manifest(path: str | Path, config: Config) -> Manifest:
     manifest = with_validation(manifest, config.data.validation_fraction, config.train.seed)
     check_classes(manifest, config)
     check_annotations(manifest, config)
-    check_sources(manifest, config)
+    check_balance(manifest, config)
     return manifest
 
 
-def check_sources(manifest: Manifest, config: Config) -> None:
+def check_balance(manifest: Manifest, config: Config) -> None:
     """Refuse to balance by sources that the manifest does not give."""
     if config.data.balance != "source-class":
         return
@@ -100,10 +100,10 @@ def check_classes(manifest: Manifest, config: Config) -> None:
             f"the class out: {class_settings(left, config.data.negative_class)}"
         )
     if config.model.neck.kind != "none":
-        check_sources(manifest, config)
+        check_projection_sources(manifest, config)
 
 
-def check_sources(manifest: Manifest, config: Config) -> None:
+def check_projection_sources(manifest: Manifest, config: Config) -> None:
     """Every class needs images that its prototypes can be projected onto."""
     projection = config.projection
     if projection.source != "class":

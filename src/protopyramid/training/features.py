@@ -227,6 +227,8 @@ class FeatureSource:
         facts: tuple[object, ...] = (names, fixed, padding, precision, augmentation)
         if data.annotation != "lesion":  # the cache holds masks too
             facts += (data.annotation, data.margin_band.model_dump_json())
+        if data.crop != "none":  # another margin is another part of the film
+            facts += (data.crop, data.region.model_dump_json())
         return facts
 
     def _cached(self, cache: FeatureCache, rows: Indices) -> FeatureBatch:

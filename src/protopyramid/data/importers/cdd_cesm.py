@@ -31,6 +31,7 @@ from protopyramid.data.importers.margin_words import margin_label, margins_in
 from protopyramid.data.importers.reading import (
     Row,
     Unusable,
+    only_file,
     printable,
     read_rows,
     relative,
@@ -172,12 +173,7 @@ def _one(
     found = [
         path for path in files if path.suffix.lower() in suffixes and _plain(path).startswith(start)
     ]
-    if not found:
-        raise UserError(f"{source}: no {example} in it; put it beside the images")
-    if len(found) > 1:
-        names = ", ".join(relative(path, source) for path in found[:4])
-        raise UserError(f"{source}: several files could be {example}: {names}; keep one")
-    return found[0]
+    return only_file(found, source, example, "put it beside the images")
 
 
 def _by_film(

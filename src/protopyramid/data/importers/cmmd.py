@@ -31,6 +31,7 @@ from protopyramid.data.importers.margin_words import margin_label
 from protopyramid.data.importers.outlines import as_outline
 from protopyramid.data.importers.reading import (
     Unusable,
+    only_file,
     printable,
     read_bytes,
     relative,
@@ -136,12 +137,7 @@ def _table_path(source: Path, files: Sequence[Path]) -> Path:
         if path.suffix.lower() in (SUFFIX, ".csv")
         and re.sub(r"[\s_-]+", " ", path.stem).lower().startswith(TABLE)
     ]
-    if not found:
-        raise UserError(f"{source}: no {EXAMPLE} in it; put the table of TOMPEI-CMMD there")
-    if len(found) > 1:
-        names = ", ".join(relative(path, source) for path in found[:4])
-        raise UserError(f"{source}: several tables of TOMPEI-CMMD: {names}; keep one")
-    return found[0]
+    return only_file(found, source, EXAMPLE, "put the table of TOMPEI-CMMD there")
 
 
 def _patients(source: Path, files: Sequence[Path]) -> dict[str, list[Path]]:

@@ -229,3 +229,13 @@ def _columns(path: Path, fields: Sequence[str], required: Sequence[str]) -> list
         found = printable(", ".join(columns[:20]))
         raise UserError(f"{path}: no column {', '.join(missing)}; columns found: {found}")
     return columns
+
+
+def only_file(found: Sequence[Path], source: Path, what: str, advice: str) -> Path:
+    """The one file that was found; none, or several, is the user's to settle."""
+    if not found:
+        raise UserError(f"{source}: no {what} in it; {advice}")
+    if len(found) > 1:
+        names = ", ".join(relative(path, source) for path in found[:4])
+        raise UserError(f"{source}: several files could be {what}: {names}; keep one")
+    return found[0]
