@@ -765,6 +765,8 @@ def planted(**elements: Any) -> Dataset:
 
 def said(path: Path, capfd: pytest.CaptureFixture[str], caplog: Any, dicom: DicomConfig) -> str:
     """All that is said while a file is read, one way or another."""
+    caplog.clear()  # writing the file may have logged what is in it
+    capfd.readouterr()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
