@@ -21,8 +21,8 @@ from protopyramid.training.features import FeatureBatch
 from protopyramid.training.parts import make_optimiser, set_learning, set_modes
 
 PRESET = "fpn-iaia-bl"
-# What both sides of a ratio must have in common: with a ridge the fit of the head has an optimum, and ProtoPNet's
-# loop searches the images of a prototype's own class.
+# What both sides of a ratio must have in common: with a ridge the fit of the head has an optimum, and
+# ProtoPNet's loop searches the images of a prototype's own class.
 COMPARABLE = {
     "head_fit.ridge": 1e-3,
     "head_fit.balance": True,
@@ -53,7 +53,7 @@ class Settings:
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self, **more: Any) -> Config:
-        """The measured configuration: the paper's preset, made comparable with the references, and the overrides."""
+        """The measured configuration: the paper's preset, made comparable, and the overrides."""
         return load_config(PRESET, {**COMPARABLE, **self.overrides, **more})
 
 
