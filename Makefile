@@ -1,4 +1,4 @@
-# make setup | demo | test | test-fast | lint | format | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks
+# make setup | demo | reader | test | test-fast | lint | format | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +9,7 @@ WORKERS ?= 2
 CBIS ?= ../shared/data/cbis-margins/manifest.csv
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo test test-fast lint format bench results-phantom results-ablations results-cbis results-folds results-long results-looks clean
+.PHONY: setup demo reader test test-fast lint format bench results-phantom results-ablations results-cbis results-folds results-long results-looks clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -24,6 +24,11 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/protopyramid demo --out demo
+
+# The reader in a browser, with the demo's model and its cases to click; the demo is made first if need be.
+reader: setup
+	test -f demo/run/report.html || $(BIN)/protopyramid demo --out demo
+	$(BIN)/protopyramid serve demo/run --data demo/phantoms/manifest.csv --open
 
 # Everything. Coverage is that of the quick tests: on Python 3.11, measuring the slow ones too would take far longer.
 test: lint

@@ -29,6 +29,7 @@ ROOMS = [
     "reports",
     "exporting",
     "api",
+    "reader",
     "studies",
     "benchmarks",
     "cli",

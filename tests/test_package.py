@@ -126,7 +126,7 @@ def test_the_constraints_pin_what_the_development_needs_and_nothing_else() -> No
 
 
 def test_every_library_that_is_imported_is_declared() -> None:
-    extras = ["dicom", "export", "tensorboard", "backbones"]
+    extras = ["dicom", "export", "reader", "tensorboard", "backbones"]
     modules = {canonicalize_name(each.name) for each in declared(extras)}
     known = {"PIL": "pillow", "pydantic_core": "pydantic", "mpl_toolkits": "matplotlib"}
     found = set()

@@ -21,7 +21,8 @@ from protopyramid.training.features import FeatureBatch
 from protopyramid.training.parts import make_optimiser, set_learning, set_modes
 
 PRESET = "fpn-iaia-bl"
-# What the references do too: a fit of the head that has an optimum, and projection within a class.
+# What both sides of a ratio must have in common: with a ridge the fit of the head has an optimum, and
+# ProtoPNet's loop searches the images of a prototype's own class.
 COMPARABLE = {
     "head_fit.ridge": 1e-3,
     "head_fit.balance": True,
@@ -52,7 +53,7 @@ class Settings:
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def config(self, **more: Any) -> Config:
-        """The measured configuration: the paper's preset, comparable with the references."""
+        """The measured configuration: the paper's preset, made comparable, and the overrides."""
         return load_config(PRESET, {**COMPARABLE, **self.overrides, **more})
 
 

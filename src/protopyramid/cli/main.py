@@ -31,6 +31,7 @@ from protopyramid.cli import (
     predict,
     presets,
     prototypes,
+    serve,
     study,
     train,
 )
@@ -70,6 +71,7 @@ for verb in (
     explain.explain,
     faithfulness.faithfulness,
     prototypes.prototypes,
+    serve.serve,
     export.export,
     study.study,
     bench.bench,

@@ -15,8 +15,6 @@ import numpy as np
 
 from protopyramid.data.geometry import Box, Mask, NoCrop, Point
 
-Outline = tuple[Point, ...]
-
 
 @dataclass(frozen=True)
 class Circle:
@@ -24,6 +22,9 @@ class Circle:
 
     centre: Point
     radius: float
+
+
+Outline = tuple[Point, ...]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ Example::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,8 +36,10 @@ from protopyramid.runs.run import Run
 
 __all__ = [
     "Explanation",
+    "PreparedImage",
     "PrototypePart",
     "explain_array",
+    "explain_batch",
     "explain_file",
     "explain_prepared",
     "explain_sample",
@@ -81,7 +85,25 @@ def explain_prepared(
     run: Run, image: Tensor, name: str = "image", origin: Origin | None = None
 ) -> Explanation:
     """The explanation of an image (C, S, S) in [0, 1] at the size of the model's input."""
-    evidence = _evidence(run, image, name)
+    return explain_batch(run, [PreparedImage(image, name, origin)])[0]
+
+
+class PreparedImage(NamedTuple):
+    """An image (C, S, S) in [0, 1] at the size of the model's input, its name, and where it comes from."""
+
+    image: Tensor
+    name: str = "image"
+    origin: Origin | None = None
+
+
+def explain_batch(run: Run, batch: Sequence[PreparedImage]) -> list[Explanation]:
+    """The explanations of several images by one pass of the network."""
+    found = _evidence(run, batch)
+    return [_explained(run, each, one) for each, one in zip(batch, found, strict=True)]
+
+
+def _explained(run: Run, prepared: PreparedImage, evidence: Evidence) -> Explanation:
+    """The explanation of one image, given the network's evidence of it."""
     parts = _parts(run, evidence) if run.model.prototypes is not None else []
     classes = run.config.data.classes
     logits = dict(zip(classes, evidence.logits[0].double().tolist(), strict=True))
@@ -89,28 +111,40 @@ def explain_prepared(
         logits = contribution_sums(parts, classes)
     shares = softmax(np.array([list(logits.values())]))[0]
     return Explanation(
-        image=name,
+        image=prepared.name,
         predicted=max(logits, key=lambda each: logits[each]),
         logits=logits,
         probabilities=dict(zip(classes, shares.tolist(), strict=True)),
         prototypes=parts,
-        picture=to_picture(image),
+        picture=to_picture(prepared.image),
         run=run,
         evidence=evidence,
-        unlike_training=_unlike_training(run, image, evidence),
-        origin=origin,
+        unlike_training=_unlike_training(run, prepared.image, evidence),
+        origin=prepared.origin,
     )
 
 
-def _evidence(run: Run, image: Tensor, name: str) -> Evidence:
-    """What the network says of one image (C, S, S), on the CPU."""
+def _evidence(run: Run, batch: Sequence[PreparedImage]) -> list[Evidence]:
+    """What the network says of each image, on the CPU."""
     run.model.eval()
+    channels = max(len(each.image) for each in batch)  # grey is repeated where the batch has colour
+    images = torch.stack([each.image.expand(channels, -1, -1) for each in batch])
     with torch.inference_mode():
-        found = run.model(model_input(image[None], run.config.data, device_of(run.model)))
-    if not bool(torch.isfinite(found.logits).all()):
-        raise UserError(f"{name}: the model's output is not finite; the run is damaged")
+        found = run.model(model_input(images, run.config.data, device_of(run.model)))
+    logits, scores, closeness = found.logits.cpu(), found.scores.cpu(), found.closeness.cpu()
     maps = {level: maps.cpu() for level, maps in found.maps.items()}
-    return Evidence(found.logits.cpu(), found.scores.cpu(), maps, found.closeness.cpu())
+    for row, each in enumerate(batch):
+        if not bool(torch.isfinite(logits[row]).all()):
+            raise UserError(f"{each.name}: the model's output is not finite; the run is damaged")
+    return [
+        Evidence(
+            logits[row : row + 1],
+            scores[row : row + 1],
+            {level: of_level[row : row + 1] for level, of_level in maps.items()},
+            closeness[row : row + 1],
+        )
+        for row in range(len(batch))
+    ]
 
 
 def _parts(run: Run, evidence: Evidence) -> list[PrototypePart]:

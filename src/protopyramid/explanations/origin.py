@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protopyramid.config.schema import DataConfig
-from protopyramid.data.geometry import Box, Mapping, Region
+from protopyramid.data.geometry import Box, Mapping, Region, Spacing
 from protopyramid.data.images import Prepared, prepare_sample, thumbnail
-from protopyramid.data.io.decoding import decode, read_spacing
+from protopyramid.data.io.decoding import Decoded, decode, read_spacing
 from protopyramid.data.manifest import Sample
 from protopyramid.inference.requests import framing_problem
 from protopyramid.runs.run import Run
@@ -51,7 +51,15 @@ def input_origin(size: int) -> Origin:
 
 def open_sample(run: Run, sample: Sample, data: DataConfig) -> tuple[Prepared, Origin]:
     """What the model sees of a sample, and where it comes from."""
-    decoded = decode(sample.image, data.dicom)
+    return place_sample(
+        run, sample, data, decode(sample.image, data.dicom), read_spacing(sample.image)
+    )
+
+
+def place_sample(
+    run: Run, sample: Sample, data: DataConfig, decoded: Decoded, spacing: Spacing | None
+) -> tuple[Prepared, Origin]:
+    """The same of a sample whose image is decoded already; its file is not opened."""
     prepared = prepare_sample(sample, data, decoded)
     height, width = decoded.image.shape[:2]
     mapping = Mapping(
@@ -59,10 +67,12 @@ def open_sample(run: Run, sample: Sample, data: DataConfig) -> tuple[Prepared, O
         data.image_size,
         data.fit,
         decoded.mirrored,
-        spacing=read_spacing(sample.image),
+        spacing=spacing,
     )
     if mapping.region == Region.whole(height, width):
-        return prepared, Origin(mapping, framing=framing_problem(run, sample, data))
+        return prepared, Origin(
+            mapping, framing=framing_problem(run, sample, data, (height, width))
+        )
     film = thumbnail(decoded.image, FILM_SIDE)
     return prepared, Origin(mapping, film, _on_film(mapping, height, width))
 

@@ -115,12 +115,19 @@ def check_box(box: Sequence[float], what: str) -> Box:
     return float(x0), float(y0), float(x1), float(y1)
 
 
-def framing_problem(run: Run, sample: Sample, data: DataConfig) -> str | None:
-    """How an image that is seen whole differs in size from the training images; else None."""
+def framing_problem(
+    run: Run, sample: Sample, data: DataConfig, size: tuple[int, int] | None = None
+) -> str | None:
+    """How an image that is seen whole differs in size from the training images; else None.
+
+    `size`: its height and width, by default those of the file's header.
+    """
     marked = sample.region is not None or (data.crop == "lesion" and (sample.box or sample.mask))
     framing = None if marked else _framing(run)
-    size = None if framing is None else read_size(sample.image)
-    return None if framing is None or size is None else framing.mismatch(size[1], size[0])
+    if framing is None:
+        return None
+    size = size or read_size(sample.image)
+    return None if size is None else framing.mismatch(size[1], size[0])
 
 
 def warn_of_films(run: Run, request: Request) -> None:

@@ -47,7 +47,14 @@ from pydicom.uid import (  # noqa: E402
 from protopyramid.config.schema import DataConfig, DicomConfig  # noqa: E402
 from protopyramid.data.check import check_manifest  # noqa: E402
 from protopyramid.data.images import file_hash, prepare_sample, read_mask  # noqa: E402
-from protopyramid.data.io.decoding import decode, is_image, read_image, read_spacing  # noqa: E402
+from protopyramid.data.io.decoding import (  # noqa: E402
+    decode,
+    is_image,
+    read_image,
+    read_size,
+    read_spacing,
+)
+from protopyramid.data.io.memory import MemoryFile  # noqa: E402
 from protopyramid.data.manifest import Sample  # noqa: E402
 from protopyramid.data.negatives.dataset import write_negatives  # noqa: E402
 from protopyramid.data.negatives.sources import read_films  # noqa: E402
@@ -758,6 +765,8 @@ def planted(**elements: Any) -> Dataset:
 
 def said(path: Path, capfd: pytest.CaptureFixture[str], caplog: Any, dicom: DicomConfig) -> str:
     """All that is said while a file is read, one way or another."""
+    caplog.clear()  # writing the file may have logged what is in it
+    capfd.readouterr()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -946,3 +955,24 @@ def test_a_real_film_shows_a_breast_on_a_dark_ground() -> None:
     assert np.median(breast) > 5 * np.median(ground) + 0.1
     np.testing.assert_array_equal(read_image(film), image[:, ::-1])
     assert read_spacing(film) is None  # these scans do not tell it
+
+
+# -- files in memory -----------------------------------------------------------------------------
+@pytest.mark.parametrize("syntax", LOSSLESS, ids=lambda syntax: syntax.name)
+def test_a_file_in_memory_is_read_as_on_disk(tmp_path: Path, syntax: UID) -> None:
+    dataset = dataset_of(random_pixels(12), PixelSpacing=[0.07, 0.05])
+    path = encode(tmp_path / "a.dcm", dataset, syntax)
+    for suffix in (".dcm", ""):
+        file = MemoryFile(path.read_bytes(), suffix)
+        assert np.array_equal(read_image(file), read_image(path))
+        assert read_size(file) == (HEIGHT, WIDTH)
+        assert read_spacing(file) == read_spacing(path) == (0.05, 0.07)
+
+
+def test_a_jpeg_2000_of_another_size_is_not_given_to_the_decoder(tmp_path: Path) -> None:
+    path = encode(tmp_path / "a.dcm", dataset_of(random_pixels(12)), JPEG2000Lossless)
+    content = path.read_bytes()
+    size = content.index(b"\xff\x4f\xff\x51") + 8
+    larger = content[:size] + struct.pack(">II", 60_000, 60_000) + content[size + 8 :]
+    path.write_bytes(larger)
+    assert "cannot be decoded (ValueError)" in refusal(path)

@@ -23,6 +23,7 @@ from PIL import Image, ImageFile, TiffImagePlugin
 
 from protopyramid.config.schema import DicomConfig
 from protopyramid.data.geometry import Spacing
+from protopyramid.data.io.memory import Source, as_source, openable
 from protopyramid.errors import UserError
 
 Array = NDArray[np.float32]
@@ -63,20 +64,20 @@ class Decoded(NamedTuple):
     mirrored: bool
 
 
-Reader = Callable[[Path, DicomConfig], Decoded]
+Reader = Callable[[Source, DicomConfig], Decoded]
 
 
-def read_image(path: str | Path, dicom: DicomConfig | None = None) -> Array:
+def read_image(path: str | Source, dicom: DicomConfig | None = None) -> Array:
     """The image of a file, float32 in [0, 1]: (H, W) grey or (H, W, 3) colour; alpha is dropped.
 
-    The settings apply to DICOM files; by default, the default ones.
+    The settings apply to DICOM files; by default, the default ones. A file may be in memory.
     """
     return decode(path, dicom).image
 
 
-def decode(path: str | Path, dicom: DicomConfig | None = None) -> Decoded:
+def decode(path: str | Source, dicom: DicomConfig | None = None) -> Decoded:
     """The image of a file as read_image gives it, and whether the settings mirrored it."""
-    path = Path(path)
+    path = as_source(path)
     with _one_kind_of_error(path):
         decoded = _reader(path)(path, dicom or DicomConfig())
     if not decoded.image.size:
@@ -100,14 +101,14 @@ def read_marks(path: str | Path) -> NDArray[np.bool_]:
     return marked
 
 
-def read_dicom_size(path: Path) -> tuple[int, int] | None:
+def read_dicom_size(path: Source) -> tuple[int, int] | None:
     """Rows and columns from a DICOM file's header, or None if it lacks them; no pixels are read."""
     with _one_kind_of_error(path):
         size: tuple[int, int] | None = _dicom().read_size(path)
     return size
 
 
-def read_size(path: Path) -> tuple[int, int] | None:
+def read_size(path: Source) -> tuple[int, int] | None:
     """Height and width by an image's header; None where it is broken. No pixels are read."""
     if is_dicom(path):
         try:
@@ -115,18 +116,18 @@ def read_size(path: Path) -> tuple[int, int] | None:
         except UserError:
             return None
     try:
-        with Image.open(path) as image:
+        with Image.open(openable(path)) as image:
             return image.height, image.width
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
 
 
-def read_spacing(path: str | Path) -> Spacing | None:
+def read_spacing(path: str | Source) -> Spacing | None:
     """Millimetres per pixel as a DICOM file tells them, else None; no pixels are read.
 
     Other formats are not asked: what they call resolution is that of a printer or screen.
     """
-    path = Path(path)
+    path = as_source(path)
     with _one_kind_of_error(path):
         if _kind(path) not in DICOM_SUFFIXES:
             return None
@@ -142,7 +143,7 @@ def read_view(path: Path) -> tuple[str, str]:
 
 
 @contextmanager
-def _one_kind_of_error(path: Path) -> Iterator[None]:
+def _one_kind_of_error(path: Source) -> Iterator[None]:
     """Within it, whatever a decoder raises becomes a UserError that names the file."""
     try:
         yield
@@ -168,7 +169,7 @@ def is_image(path: Path) -> bool:
         return False
 
 
-def is_dicom(path: Path) -> bool:
+def is_dicom(path: Source) -> bool:
     """Whether a file is read as DICOM, by its suffix or its first bytes."""
     try:
         return _kind(path) in DICOM_SUFFIXES
@@ -194,7 +195,7 @@ def looks_like_dicom(start: bytes) -> bool:
     return start[128:132] == DICOM_MARK or BARE_DICOM.match(start) is not None
 
 
-def _kind(path: Path) -> str:
+def _kind(path: Source) -> str:
     """The suffix of a file's reader: its own, or what its first bytes say."""
     suffix = path.suffix.lower()
     if suffix in READERS:
@@ -207,7 +208,7 @@ def _kind(path: Path) -> str:
     return found[0] if found else suffix
 
 
-def _reader(path: Path) -> Reader:
+def _reader(path: Source) -> Reader:
     kind = _kind(path)
     if kind not in READERS:
         known = ", ".join(sorted(READERS))
@@ -215,10 +216,10 @@ def _reader(path: Path) -> Reader:
     return READERS[kind]
 
 
-def _plain_reader(read: Callable[[Path], Array]) -> Reader:
+def _plain_reader(read: Callable[[Source], Array]) -> Reader:
     """A reader of files without window or laterality."""
 
-    def reader(path: Path, dicom: DicomConfig) -> Decoded:
+    def reader(path: Source, dicom: DicomConfig) -> Decoded:
         if dicom.flip != "none":
             warnings.warn(
                 f"{path}: is not a DICOM file and does not say which breast it shows, so it is not "
@@ -242,14 +243,14 @@ def _dicom() -> ModuleType:
         ) from None
 
 
-def _read_dicom(path: Path, dicom: DicomConfig) -> Decoded:
+def _read_dicom(path: Source, dicom: DicomConfig) -> Decoded:
     decoded: Decoded = _dicom().read_dicom(path, dicom)
     return decoded
 
 
-def read_with_pillow(path: Path) -> Array:
+def read_with_pillow(path: Source) -> Array:
     """A PNG, JPEG or TIFF file of 8 or 16 bits."""
-    with Image.open(path, formats=PILLOW_FORMATS) as image:
+    with Image.open(openable(path), formats=PILLOW_FORMATS) as image:
         if getattr(image, "n_frames", 1) > 1:
             warnings.warn(f"{path}: has several pages; only the first is read", stacklevel=2)
         if image.mode in ("I", "F"):
@@ -300,7 +301,7 @@ def _raw_mode(tile: tuple[object, ...]) -> str:
     return str(arguments[0] if isinstance(arguments, tuple) else arguments)
 
 
-def _colour16(path: Path, image: ImageFile.ImageFile) -> Array:
+def _colour16(path: Source, image: ImageFile.ImageFile) -> Array:
     """16-bit colour, decoded twice: Pillow keeps one byte of each value, and we choose which.
 
     Its raw mode "RGB;16B" keeps the first byte of each pair, "RGB;16L" the second.
@@ -320,9 +321,9 @@ def _colour16(path: Path, image: ImageFile.ImageFile) -> Array:
     return _scaled(high * 256 + low, 65535)
 
 
-def _decoded_as(path: Path, raw_mode: str) -> NDArray[np.uint8]:
+def _decoded_as(path: Source, raw_mode: str) -> NDArray[np.uint8]:
     """The pixels when the decoder takes the file's bytes for those of another raw mode."""
-    with Image.open(path, formats=PILLOW_FORMATS) as image:
+    with Image.open(openable(path), formats=PILLOW_FORMATS) as image:
         if raw_mode == "RGBA":
             image._mode = "RGBA"
         tiles = []
@@ -337,7 +338,7 @@ _PNM_TOKEN = re.compile(rb"(?:\s|#[^\r\n]*[\r\n])*([^\s#]+)")
 _PNM_CHANNELS = {b"P2": 1, b"P5": 1, b"P3": 3, b"P6": 3}
 
 
-def read_pnm(path: Path) -> Array:
+def read_pnm(path: Source) -> Array:
     """A PGM or PPM file, plain or binary, divided by its own maximum.
 
     Our own, since Pillow rounds to 8 or 16 bits and reduces colour to 8.

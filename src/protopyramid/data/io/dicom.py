@@ -45,6 +45,7 @@ from pydicom.uid import (
 
 from protopyramid.config.schema import DicomConfig
 from protopyramid.data.io.decoding import Decoded, DecodingError, looks_like_dicom
+from protopyramid.data.io.memory import Source, openable
 
 Codes = NDArray[np.uint16]
 Values = NDArray[np.float64]
@@ -97,7 +98,7 @@ SEVERAL_FRAMES = (
 )
 
 
-def read_dicom(path: Path, settings: DicomConfig) -> Decoded:
+def read_dicom(path: Source, settings: DicomConfig) -> Decoded:
     """The image (H, W) of a file in [0, 1], mirrored where that brings the chest wall to the left."""
     _quieten()
     dataset = _read(path)
@@ -123,7 +124,7 @@ def read_marks(path: Path) -> NDArray[np.bool_]:
     return marked
 
 
-def read_size(path: Path) -> tuple[int, int] | None:
+def read_size(path: Source) -> tuple[int, int] | None:
     """Rows and columns from a file's header, or None if it lacks them; no pixels are read."""
     _quieten()
     try:
@@ -131,14 +132,16 @@ def read_size(path: Path) -> tuple[int, int] | None:
             if not looks_like_dicom(file.read(132)):
                 return None
         wanted = ["Rows", "Columns"]
-        header = dcmread(path, force=True, stop_before_pixels=True, specific_tags=list(wanted))
+        header = dcmread(
+            openable(path), force=True, stop_before_pixels=True, specific_tags=list(wanted)
+        )
         rows, columns = (_integer(header, name) for name in wanted)
     except Exception:  # a damaged header raises almost anything
         return None
     return (rows, columns) if rows > 0 and columns > 0 else None
 
 
-def read_spacing(path: Path) -> tuple[float, float] | None:
+def read_spacing(path: Source) -> tuple[float, float] | None:
     """Millimetres from pixel to pixel along x and y, None where the header does not tell them well."""
     _quieten()
     wanted = [*SPACINGS, *FRAME_GROUPS]
@@ -146,7 +149,9 @@ def read_spacing(path: Path) -> tuple[float, float] | None:
         if not looks_like_dicom(file.read(132)):
             return None
     try:
-        header = dcmread(path, force=True, stop_before_pixels=True, specific_tags=list(wanted))
+        header = dcmread(
+            openable(path), force=True, stop_before_pixels=True, specific_tags=list(wanted)
+        )
         found = [_words(header, name) for name in SPACINGS]
         between_rows, between_columns = (float(word) for word in next(filter(None, found)))
     except Exception:  # absent, damaged or no two numbers
@@ -187,12 +192,12 @@ def _quieten() -> None:
         warnings.filterwarnings("ignore", module=FROM_PYDICOM.pattern)
 
 
-def _read(path: Path) -> FileDataset:
+def _read(path: Source) -> FileDataset:
     with path.open("rb") as file:
         if not looks_like_dicom(file.read(132)):
             raise DecodingError("is not a DICOM file; is it complete, and is its suffix right?")
     try:
-        return dcmread(path, force=True, specific_tags=list(TAGS))
+        return dcmread(openable(path), force=True, specific_tags=list(TAGS))
     except Exception as error:
         raise _damaged("elements", error) from None
 
@@ -374,6 +379,8 @@ def _decode(dataset: FileDataset, syntax: UID, allocated: int, bits: int) -> NDA
             precision = _check_jpeg(stream, options)
             if syntax == JPEGExtended12Bit and precision > 8:
                 return _decode_wide_jpeg(stream, precision, options)
+        if syntax in JPEG2000TransferSyntaxes:
+            _check_jpeg2000(get_frame(content, 0, number_of_frames=1), options)
         if syntax in PLUGINS:
             options["decoding_plugin"] = PLUGINS[syntax]
         pixels: NDArray[np.generic] = decoder.as_array(content, index=0, **options)[0]
@@ -418,6 +425,17 @@ def _check_jpeg(stream: bytes, options: Mapping[str, Any]) -> int:
     if bits > options["bits_allocated"]:
         raise ValueError("more bits within the JPEG")
     return int(bits)
+
+
+def _check_jpeg2000(stream: bytes, options: Mapping[str, Any]) -> None:
+    """Compare the size in a JPEG 2000 codestream with the file's: a decoder would take any memory for it.
+
+    The marker SIZ comes first; then its length, capabilities, the reference grid and the offset in it.
+    """
+    start = stream.index(b"\xff\x4f\xff\x51") + 8  # also where the codestream is wrapped in JP2
+    x1, y1, x0, y0 = struct.unpack(">IIII", stream[start : start + 16])
+    if (y1 - y0, x1 - x0) != (options["rows"], options["columns"]):
+        raise ValueError("other sizes within the JPEG 2000")
 
 
 def _decode_wide_jpeg(stream: bytes, bits: int, options: Mapping[str, Any]) -> NDArray[np.generic]:
@@ -585,7 +603,7 @@ def _lookup(table: Dataset, signed: bool) -> _Lookup:
 
 
 # -- which breast --------------------------------------------------------------------------------------
-def _chest_is_right(path: Path, dataset: Dataset) -> bool:
+def _chest_is_right(path: Source, dataset: Dataset) -> bool:
     """Whether the chest wall is at the right edge; where unknown, False and a warning.
 
     By the direction in which the rows run (to the front, or back to the chest) where the file gives

@@ -1,0 +1,184 @@
+"""Opened films: decoded once, kept in memory up to a limit, shown as tiles of a pyramid."""
+
+from __future__ import annotations
+
+import io
+import secrets
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch.nn.functional import avg_pool2d
+
+from protopyramid.config.schema import DicomConfig
+from protopyramid.data.geometry import Box, Region, Spacing, cut
+from protopyramid.data.images import thumbnail
+from protopyramid.data.io.decoding import Decoded, decode, is_dicom, read_size, read_spacing
+from protopyramid.data.io.memory import MemoryFile, Source
+from protopyramid.errors import UserError
+from protopyramid.reader.settings import Limits, Refusal
+
+Array = NDArray[np.float32]
+
+TILE = 512  # pixels of a tile's side
+COARSEST = 512  # the pyramid ends where the longer side has at most so many pixels
+AUTO_WINDOW = (0.1, 99.9)  # percentiles of the pixels that become black and white
+AS_IN_FILE = DicomConfig()
+DEFLATED = (
+    b"1.2.840.10008.1.2.1.99"  # transfer syntax of a DICOM file that is compressed as a whole
+)
+
+
+def check_source(source: Source, limits: Limits) -> None:
+    """Refuse an image that would take too much memory, before any of it is decoded."""
+    if isinstance(source, MemoryFile) and is_dicom(source) and DEFLATED in source.content:
+        raise UserError(f"{source}: is compressed as a whole (deflated); save it uncompressed")
+    size = read_size(source)
+    if size is not None and size[0] * size[1] > limits.pixels:
+        raise Refusal(
+            413,
+            f"{source}: has {size[1]} x {size[0]} pixels; at most {limits.pixels // 10**6} million are "
+            "accepted",
+        )
+
+
+@dataclass(eq=False)
+class Film:
+    """An opened image.
+
+    levels[0] is the image as its file holds it, (H, W) or (H, W, 3) in [0, 1]; each further level has half
+    its size. `window`: the values to show as black and white at first. `lesion`: its box in pixels of the
+    file, where the manifest gives one.
+    """
+
+    name: str
+    source: Source
+    decoded: Decoded
+    spacing: Spacing | None
+    lesion: Box | None = None
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
+
+    def __post_init__(self) -> None:
+        self.levels = _pyramid(self.decoded.image)
+        self.window = (0.0, 1.0) if is_dicom(self.source) else _auto_window(self.levels[-1])
+        if isinstance(self.source, MemoryFile) and not is_dicom(self.source):
+            self.source = MemoryFile(b"", self.source.suffix)  # never decoded again
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        height, width = self.decoded.image.shape[:2]
+        return height, width
+
+    @property
+    def memory(self) -> int:
+        """Memory that the film takes."""
+        content = len(self.source.content) if isinstance(self.source, MemoryFile) else 0
+        return content + sum(level.nbytes for level in self.levels)
+
+    def seen_by(self, settings: DicomConfig) -> Decoded:
+        """The image by a run's settings for DICOM; other formats have none."""
+        if settings == AS_IN_FILE or not is_dicom(self.source):
+            return self.decoded
+        return decode(self.source, settings)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a page needs in order to show the film."""
+        height, width = self.size
+        return {
+            "id": self.id,
+            "name": self.name,
+            "width": width,
+            "height": height,
+            "spacing": None if self.spacing is None else self.spacing._asdict(),
+            "levels": len(self.levels),
+            "tile": TILE,
+            "window": {"low": self.window[0], "high": self.window[1]},
+            "lesion": None if self.lesion is None else list(self.lesion),
+        }
+
+    def tile(self, level: int, column: int, row: int, low: float, high: float) -> bytes:
+        """A tile as PNG: part of a level, 0 the finest, from black at `low` to white at `high`."""
+        if not 0 <= level < len(self.levels) or column < 0 or row < 0:
+            raise Refusal(404, "there is no such tile")
+        values = self.levels[level]
+        part = values[row * TILE : (row + 1) * TILE, column * TILE : (column + 1) * TILE]
+        if not part.size:
+            raise Refusal(404, "there is no such tile")
+        return _png(part, low, high)
+
+    def picture(self, region: Region, side: int, low: float, high: float) -> bytes:
+        """A region of the film as PNG, black beyond the film, its longer side at most `side` pixels."""
+        level = 0  # the coarsest one that is not coarser than the picture
+        while level + 1 < len(self.levels) and region.width >> (level + 1) >= side:
+            level += 1
+        scale = 2**level
+        edges = (round(edge / scale) for edge in region.box)
+        coarse = Region(*edges)
+        part = cut(self.levels[level], coarse).astype(np.float32)
+        return _png(thumbnail(part, side), low, high)
+
+
+def open_film(source: Source, name: str, limits: Limits, lesion: Box | None = None) -> Film:
+    """Decode an image; UserError or Refusal where it cannot or may not be."""
+    check_source(source, limits)
+    decoded = decode(source, AS_IN_FILE)
+    return Film(name, source, decoded, read_spacing(source), lesion)
+
+
+class FilmStore:
+    """The films opened last, by id, up to a number of bytes and always the last one."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._films: OrderedDict[str, Film] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def add(self, film: Film) -> None:
+        """Keep a film, and drop the ones used longest ago where there is no room."""
+        with self._lock:
+            self._films[film.id] = film
+            while len(self._films) > 1 and self.memory > self._budget:
+                self._films.popitem(last=False)
+
+    def get(self, film: str) -> Film:
+        """A film by its id; Refusal (404) where it is not kept, or no longer."""
+        with self._lock:
+            if film not in self._films:
+                raise Refusal(404, "this image is no longer open; open it again")
+            self._films.move_to_end(film)
+            return self._films[film]
+
+    @property
+    def memory(self) -> int:
+        """Memory that the films take."""
+        return sum(film.memory for film in self._films.values())
+
+
+def _pyramid(image: Array) -> list[Array]:
+    """The image and its halves, quarters, …: means of 2 x 2 pixels."""
+    levels = [image]
+    while max(levels[-1].shape[:2]) > COARSEST:
+        values = torch.from_numpy(np.ascontiguousarray(levels[-1]))
+        planes = values[None] if values.ndim == 2 else values.permute(2, 0, 1)
+        halved = avg_pool2d(planes[None], 2, ceil_mode=True)[0]
+        levels.append((halved[0] if values.ndim == 2 else halved.permute(1, 2, 0)).numpy())
+    return levels
+
+
+def _auto_window(values: Array) -> tuple[float, float]:
+    low, high = (float(each) for each in np.percentile(values, AUTO_WINDOW))
+    return (low, high) if high > low else (0.0, 1.0)
+
+
+def _png(values: Array, low: float, high: float) -> bytes:
+    scaled = (values - np.float32(low)) * np.float32(255 / max(high - low, 1e-6))
+    grey = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(grey).save(out, "PNG", compress_level=1)
+    return out.getvalue()
