@@ -22,12 +22,22 @@ from protopyramid.runs.run import Run
 pytest.importorskip("fastapi", reason="the extra `reader` is not installed")
 
 
+def heed_interrupts() -> None:
+    """A shell's background jobs ignore SIGINT, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def serving(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
     words = [sys.executable, "-m", "protopyramid", "serve", *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=heed_interrupts,
     )
     try:
         yield process
