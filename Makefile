@@ -30,11 +30,11 @@ reader: setup
 	test -f demo/run/report.html || $(BIN)/protopyramid demo --out demo
 	$(BIN)/protopyramid serve demo/run --data demo/phantoms/manifest.csv --open
 
-# Everything. Coverage is that of the quick tests: on Python 3.11, measuring the slow ones too would take far longer.
+# Everything, the slow tests on two processes. Coverage is that of the quick tests: on Python 3.11, measuring the slow ones too would take far longer.
 test: lint
 	$(BIN)/coverage run -m pytest -q -m "not slow"
 	$(BIN)/coverage report
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow
 
 # The quick tests on two processes, in about a minute: for use while writing code.
 test-fast: setup
