@@ -98,7 +98,7 @@ def test_named_prototypes_are_removed_and_the_cost_is_said(
 
 
 def test_prune_finds_prototypes_near_other_classes(run: Path, tmp_path: Path) -> None:
-    # With so many demanded no prototype would stay: refused, and nothing is written.
+    # With this minimum no prototype would remain: refused, and nothing is written.
     out = tmp_path / "pruned"
     command = ["prototypes", str(run), "--prune", "--out", str(out)]
     assert main([*command, "--nearest", "4", "--least", "5"]) == 2

@@ -180,7 +180,7 @@ def test_requests_that_wait_share_a_pass_and_get_their_own_answers(
 
 
 def reader_is_full(client: TestClient, count: int) -> None:
-    """Wait until so many explanations are in hand and all but the first have been queued."""
+    """Wait until `count` explanations are in progress and all but the first are queued."""
     reader = reader_of(client)
     for _ in range(1000):
         if reader._in_hand == count and len(reader.worker._jobs) == count - 1:

@@ -437,7 +437,7 @@ class HeadFitConfig(Section):
     balance: bool = True
     """Give every class the same total weight (ours); false lets every image weigh the same."""
     max_iterations: AtLeastOne = 500
-    """Stop after so many iterations, converged or not."""
+    """Maximum number of iterations; the fit stops there even if it has not converged."""
 
 
 class ProjectionConfig(Section):

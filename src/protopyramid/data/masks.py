@@ -88,7 +88,7 @@ def margin_band(mask: Mask, inner: float, outer: float) -> Mask:
 
 
 def _window(occupied: NDArray[np.bool_], reach: float) -> slice:
-    """The part of an axis that is occupied, and so many pixels more on both sides."""
+    """The occupied part of an axis, extended on both sides by a number of pixels."""
     places = np.flatnonzero(occupied)
     more = math.ceil(reach) + 2
     return slice(max(0, int(places[0]) - more), int(places[-1]) + 1 + more)

@@ -8,7 +8,7 @@ from protopyramid.losses.objective import TERMS, FineOptions, LossOptions, Objec
 
 
 def build_objective(config: Config, processes: int = 1) -> Objective:
-    """The objective of a configuration, for batches that so many processes share.
+    """The objective of a configuration, for batches shared by a number of processes.
 
     >>> build_objective(Config()).weights["cluster"]
     0.8

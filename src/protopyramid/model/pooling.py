@@ -91,7 +91,7 @@ def channel_scores(c5: Tensor, kind: ChannelPooling) -> Tensor:
 
 
 def channel_score_count(channels: int, kind: ChannelPooling) -> int:
-    """The number of scores that `channel_scores` makes of so many channels."""
+    """The number of scores that `channel_scores` returns for a given number of channels."""
     return channels if kind == "average" else channels * GRID**2
 
 

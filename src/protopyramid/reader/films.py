@@ -26,7 +26,7 @@ from protopyramid.reader.settings import Limits, Refusal
 Array = NDArray[np.float32]
 
 TILE = 512  # pixels of a tile's side
-COARSEST = 512  # the pyramid ends where the longer side has at most so many pixels
+COARSEST = 512  # longer side of the last level of the tile pyramid, at most, in pixels
 AUTO_WINDOW = (0.1, 99.9)  # percentiles of the pixels that become black and white
 AS_IN_FILE = DicomConfig()
 DEFLATED = (

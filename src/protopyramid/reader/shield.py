@@ -30,7 +30,7 @@ from protopyramid.reader.settings import Limits, Refusal, busy
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 OPEN_PATHS = ("/healthz", "/login", "/page/login.css")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-# So many wrong tokens of one address in so many seconds, and no more of its tokens are looked at.
+# Rate limit: after this many wrong tokens within this many seconds, an address is not checked any further.
 WRONG_TOKENS, WRONG_SECONDS = 5, 60.0
 MOST_CLIENTS = 1_000  # addresses that are counted apart
 CONTENT_SECURITY_POLICY = (

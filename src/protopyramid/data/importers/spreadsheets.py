@@ -50,14 +50,8 @@ def read_sheets(path: Path) -> dict[str, list[Record]]:
         reason = str(error)
     except ExpatError as error:
         reason = f"its XML is damaged ({printable(str(error))})"
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        ValueError,
-    ):
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError):
+        # A RuntimeError is zipfile's word for encryption and unknown compression.
         reason = "not a zip of XML, or damaged"
     except OSError as error:
         reason = error.strerror or "it cannot be read"
