@@ -170,8 +170,7 @@ def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRa
     from protopyramid.evaluation.ood_check import flag_rates
 
     found = flag_rates(run, chosen, seed)
-    name = f"{layout.EVALUATION}/{chosen.name}-flags.json"
-    return found, run.folder.write_json(name, found.to_json())
+    return found, run.folder.write_json(layout.flags(chosen.name), found.to_json())
 
 
 def faithfulness(

@@ -1,6 +1,5 @@
 """`protopyramid data`: draw phantoms, import a public dataset, sample negatives, check a manifest."""
 
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,7 +71,7 @@ def phantom(
             patients=patients,
             patches=patches,
             size=size,
-            workers=workers or os.cpu_count() or 1,
+            workers=workers,
             progress=update,
         )
     say(str(manifest))
@@ -142,9 +141,7 @@ def import_(
     check_folder(source, folder, name, options)
     found = find(source, options)
     with progress_bar("import") as update:
-        imported = write_dataset(
-            found, source, folder, name, options, workers or os.cpu_count() or 1, update
-        )
+        imported = write_dataset(found, source, folder, name, options, workers, update)
     say(render(imported))
     say(str(imported.manifest))
 
@@ -205,9 +202,7 @@ def negatives(
     crops = None if lesions is None else read_manifest(lesions)
     limits = Limits(tissue, gap, overlap)
     with progress_bar("negatives", "films") as update:
-        made = write_negatives(
-            table, folder, crops, count, seed, limits, workers or os.cpu_count() or 1, update
-        )
+        made = write_negatives(table, folder, crops, count, seed, limits, workers, update)
     say(render(made))
     say(str(made.combined or made.manifest))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +99,7 @@ class Comparison:
         return [
             out.write_text("comparison.md", self.markdown()),
             out.write_text("comparison.csv", self.csv()),
-            out.write_text("comparison.json", json.dumps(self.to_json(), indent=2) + "\n"),
+            out.write_json("comparison.json", self.to_json()),
         ]
 
 

@@ -18,7 +18,7 @@ from protopyramid.errors import UserError
 from protopyramid.inference.batches import EvidenceBatch, evidence_batches
 from protopyramid.inference.ood import Limits, limits_for, ood_features
 from protopyramid.model.network import Evidence
-from protopyramid.runs.folder import RunFolder
+from protopyramid.utils.files import write_text
 from protopyramid.utils.tables import csv_text
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def write_csv(path: Path, text: str) -> None:
     """Write a table atomically."""
     if path.is_dir():
         raise UserError(f"{path}: is a folder; give the name of a CSV file")
-    RunFolder(path.parent).write_text(path.name, text)
+    write_text(path, text)
 
 
 def _number(value: float) -> str:

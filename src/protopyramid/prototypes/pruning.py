@@ -26,6 +26,7 @@ from protopyramid.model.network import PrototypeNetwork
 from protopyramid.prototypes.cases import layer_of
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.provenance import write_provenance
 from protopyramid.runs.run import Run, load_run
 from protopyramid.training.head_fit import fit_head
 from protopyramid.training.sampling import training_pool
@@ -185,8 +186,9 @@ def _write_history(
         "validation": None if after is None else asdict(after),
     }
     if (run.folder / layout.DATA).is_file():
-        origin = run.provenance.moved(run.folder.path, folder.path).to_json()
-        folder.write_json(layout.DATA, {**origin, HISTORY: [*origin.get(HISTORY, []), record]})
+        origin = run.provenance.moved(run.folder.path, folder.path)
+        history = [*origin.to_json().get(HISTORY, []), record]
+        write_provenance(folder, origin.model_copy(update={HISTORY: history}))
     if (run.folder / layout.METRICS).is_file():
         folder.write_bytes(layout.METRICS, (run.folder / layout.METRICS).read_bytes())
     folder.append_line(layout.METRICS, json.dumps(record))

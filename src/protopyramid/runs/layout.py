@@ -20,6 +20,8 @@ EVALUATION = "evaluation"
 REPORT = "report.html"
 CARD = "MODEL_CARD.md"
 CHECKPOINT = "checkpoint"
+OCCLUSION_CONTROL = f"{EVALUATION}/control.json"
+SHIFT_TEST = f"{EVALUATION}/moved.json"
 EXPORT = "export"
 
 
@@ -31,6 +33,11 @@ def picture(index: int) -> str:
 def evaluation(split: str, suffix: str = "json") -> str:
     """A result of `evaluate` on a split."""
     return f"{EVALUATION}/{split}.{suffix}"
+
+
+def flags(split: str) -> str:
+    """How many images of a split are flagged as out of distribution."""
+    return f"{EVALUATION}/{split}-flags.json"
 
 
 def faithfulness(split: str) -> str:

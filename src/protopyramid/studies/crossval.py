@@ -46,6 +46,7 @@ from protopyramid.studies.results import (
     SeedMetrics,
 )
 from protopyramid.training.data_check import labelled_manifest
+from protopyramid.utils.files import write_text
 from protopyramid.utils.tables import Cell, csv_text
 
 Array = NDArray[np.float64]
@@ -202,7 +203,7 @@ def _write_manifest(run: Path, fold: Manifest, config: Config) -> Path:
         raise UserError(
             f"{path}: was created from a different dataset, folds or seeds; give another --out for these"
         )
-    return RunFolder(run).write_text(MANIFEST, text)
+    return write_text(path, text)
 
 
 def _predict(run: Path, rows: Sequence[Sample]) -> tuple[tuple[Sample, ...], Array]:

@@ -21,8 +21,6 @@ from protopyramid.runs.run import Run, load_run
 from protopyramid.studies.occlusion_control import occluded_auroc, write_occluded
 from protopyramid.studies.plan import PARTITION_SEED, Replicate, Study, Variant, variant_config
 from protopyramid.studies.results import (
-    OCCLUSION_CONTROL,
-    SHIFT_TEST,
     Measurement,
     NearestPatch,
     OcclusionControl,
@@ -32,6 +30,7 @@ from protopyramid.studies.results import (
 )
 from protopyramid.studies.shift_test import shifted_precision, write_shifted
 from protopyramid.utils import typed_json
+from protopyramid.utils.files import write_text
 
 # Folders beside the runs of a replicate; studies of earlier versions have the same.
 PHANTOMS, OCCLUDED, SHIFTED, CACHE = "phantoms", "control", "moved", "cache"
@@ -89,7 +88,7 @@ def _write_split(chosen: Manifest, data: Path, target: Path) -> Path:
     """Write a manifest in the study's folder; refused where another one exists."""
     text = manifest_text(chosen, target.parent)
     if not target.is_file():
-        return RunFolder(target.parent).write_text(target.name, text)
+        return write_text(target, text)
     if target.read_text(encoding="utf-8") != text:
         raise UserError(
             f"{target}: was created from a different dataset or split; "
@@ -103,7 +102,7 @@ def without_labels(manifest: Path, labels: Sequence[str], target: Path) -> Path:
     table = read_manifest(manifest)
     kept = tuple(sample for sample in table.samples if sample.label not in labels)
     text = manifest_text(replace(table, samples=kept), target.parent)
-    return RunFolder(target.parent).write_text(target.name, text)
+    return write_text(target, text)
 
 
 def _manifest(job: Job) -> Path:
@@ -156,11 +155,11 @@ def _measure(job: Job, run: Run, manifest: Path) -> None:
     if job.variant.occlusion_control and found.occlusion_control is None:
         occluded = write_occluded(manifest, job.place / OCCLUDED)
         control = OcclusionControl(occluded_auroc(run, occluded), digest)
-        run.folder.write_json(OCCLUSION_CONTROL, typed_json.to_json(control))
+        run.folder.write_json(layout.OCCLUSION_CONTROL, typed_json.to_json(control))
     if job.variant.shift_test and found.shift_test is None:
         shifted, stayed = write_shifted(manifest, job.place / SHIFTED)
         precision = (shifted_precision(run, shifted), shifted_precision(run, stayed))
-        run.folder.write_json(SHIFT_TEST, typed_json.to_json(ShiftTest(*precision, digest)))
+        run.folder.write_json(layout.SHIFT_TEST, typed_json.to_json(ShiftTest(*precision, digest)))
 
 
 def measured(run: Run) -> Measurement | None:

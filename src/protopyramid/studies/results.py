@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from protopyramid.evaluation.results import Evaluation
+from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.utils import typed_json
 
-OCCLUSION_CONTROL, SHIFT_TEST = "evaluation/control.json", "evaluation/moved.json"
 AGAIN = "delete the file and run the study again"
 T = TypeVar("T")
 
@@ -123,12 +123,12 @@ class CrossValidation:
 
 def read_occlusion_control(folder: RunFolder) -> OcclusionControl | None:
     """The occlusion control of a run, if it was measured."""
-    return _read(OcclusionControl, folder, OCCLUSION_CONTROL)
+    return _read(OcclusionControl, folder, layout.OCCLUSION_CONTROL)
 
 
 def read_shift_test(folder: RunFolder) -> ShiftTest | None:
     """The shift test of a run, if it was measured."""
-    return _read(ShiftTest, folder, SHIFT_TEST)
+    return _read(ShiftTest, folder, layout.SHIFT_TEST)
 
 
 def _read(kind: type[T], folder: RunFolder, name: str) -> T | None:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from protopyramid.errors import UserError
 from protopyramid.utils.faults import reached
-from protopyramid.utils.files import reserve
+from protopyramid.utils.files import reserve, write_text
 from protopyramid.utils.locks import locked
 
 GIGABYTE = 1e9
@@ -167,7 +167,7 @@ def is_complete(folder: Path, key: str) -> bool:
 
 def mark_complete(folder: Path, key: str) -> None:
     """Mark the cache as finished; a cache without this mark is built again."""
-    (folder / DONE).write_text(json.dumps({"key": key}))
+    write_text(folder / DONE, json.dumps({"key": key}))
 
 
 def hold(folder: Path, tick: Callable[[], None]) -> AbstractContextManager[None]:

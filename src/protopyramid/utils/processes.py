@@ -21,8 +21,11 @@ Result = TypeVar("Result")
 def in_processes(
     function: Callable[[Job], Result], jobs: Sequence[Job], workers: int
 ) -> Iterator[Result]:
-    """The results of the jobs as they are ready, computed here or in `workers` processes."""
-    workers = min(workers, len(jobs))
+    """The results of the jobs as they are ready, computed here or in `workers` processes.
+
+    workers: 0 for one per CPU core.
+    """
+    workers = min(workers or os.cpu_count() or 1, len(jobs))
     if workers <= 1:
         yield from map(function, jobs)
         return
