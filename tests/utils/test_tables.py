@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protopyramid.errors import UserError
-from protopyramid.utils.tables import csv_text, markdown_table, mean_and_spread, number, read_csv
+from protopyramid.utils.tables import csv_text, markdown_table, mean_and_spread, number
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=8)
 
@@ -49,28 +48,3 @@ def test_csv_is_what_the_standard_reader_reads(rows):
 
 def test_none_is_an_empty_field_and_zero_is_not():
     assert csv_text(["a", "b"], [[None, 0.0]]) == "a,b\n,0.0\n"
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"a\n1\n", "has no column 'b'"),
-        (b"", "has no column 'a'"),
-        (b"a,b\n1\n", "row 2 is incomplete"),
-        (b'a,b\n1,"2\n', "cannot be read"),
-        (b"a,b\n\xff,1\n", "cannot be read"),
-        (None, "cannot be read"),
-    ],
-)
-def test_a_damaged_csv_is_refused_with_the_remedy(content, words, tmp_path):
-    path = tmp_path / "table.csv"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(UserError) as raised:
-        read_csv(path, ["a", "b"], "make it again")
-    assert words in str(raised.value) and str(raised.value).endswith("; make it again")
-
-
-def test_rows_are_read_by_column(tmp_path):
-    (tmp_path / "table.csv").write_text('a,b,c\n1,"x,y",\n')
-    assert read_csv(tmp_path / "table.csv", ["b"], "") == [{"a": "1", "b": "x,y", "c": ""}]

@@ -19,8 +19,8 @@ import numpy as np
 
 from protopyramid.data.geometry import Box as Box
 from protopyramid.data.geometry import Region
-from protopyramid.data.tables import Record, read_table
 from protopyramid.errors import UserError
+from protopyramid.utils.csv_files import Record, read_table
 from protopyramid.utils.tables import csv_text
 
 SPLITS = ("train", "validation", "test")

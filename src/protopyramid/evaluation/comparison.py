@@ -44,7 +44,7 @@ from protopyramid.metrics.localisation import Places, places
 from protopyramid.metrics.paired_test import Difference, Pair, paired_differences
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.runs import layout
-from protopyramid.utils.tables import read_csv
+from protopyramid.utils.csv_files import read_columns
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
@@ -185,7 +185,7 @@ def _read_rows(path: Path, name: str, evaluation: Evaluation) -> EvaluatedRun:
     columns = [f"probability_{each}" for each in evaluation.classes]
     remedy = "evaluate the run again"
     table = sorted(
-        read_csv(path, ["hash", "label", "patient", *columns], remedy),
+        read_columns(path, ["hash", "label", "patient", *columns], remedy),
         key=lambda row: (row["hash"], row["label"]),
     )
     try:

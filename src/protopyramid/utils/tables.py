@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-
-from protopyramid.errors import UserError
+from collections.abc import Iterable, Sequence
 
 UNDEFINED = "–"
 Cell = str | float | int | None
@@ -71,25 +68,3 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     writer.writerow(header)
     writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
     return text.getvalue()
-
-
-def read_csv(path: Path, columns: Sequence[str], remedy: str) -> list[Mapping[str, str]]:
-    """The rows of a CSV table by column; UserError where it cannot be read or a column is missing.
-
-    `remedy` says how to get a new one.
-    """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file, strict=True)
-            rows: list[Mapping[str, str]] = list(reader)
-            found = reader.fieldnames or []
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{path}: cannot be read ({error}); {remedy}") from None
-    missing = [name for name in columns if name not in found]
-    if missing:
-        raise UserError(f"{path}: has no column {missing[0]!r}; {remedy}")
-    # DictReader gives None for fields that a short row lacks.
-    short = [place for place, row in enumerate(rows) if any(row[name] is None for name in columns)]
-    if short:
-        raise UserError(f"{path}: row {short[0] + 2} is incomplete; {remedy}")
-    return rows

@@ -9,8 +9,8 @@ import pytest
 
 from protopyramid.data.importers import spreadsheets
 from protopyramid.data.importers.spreadsheets import read_sheets
-from protopyramid.data.tables import Record
 from protopyramid.errors import UserError
+from protopyramid.utils.csv_files import Record
 
 from .conftest import MAIN, save_workbook
 

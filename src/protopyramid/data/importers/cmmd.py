@@ -41,8 +41,8 @@ from protopyramid.data.importers.reading import (
 from protopyramid.data.importers.splits import with_splits
 from protopyramid.data.importers.spreadsheets import SUFFIX, read_sheets
 from protopyramid.data.io.decoding import is_dicom, read_size, read_view
-from protopyramid.data.tables import Record, read_table
 from protopyramid.errors import UserError
+from protopyramid.utils.csv_files import Record, read_table
 
 SOURCE = "cmmd"
 PATIENT = re.compile(r"D[12]-\d{4}")

@@ -17,8 +17,8 @@ from typing import Any
 
 from protopyramid.data.importers.base import Skipped
 from protopyramid.data.io.decoding import read_size
-from protopyramid.data.tables import Record, read_table
 from protopyramid.errors import UserError
+from protopyramid.utils.csv_files import Record, read_table
 
 LARGEST_TEXT = 2**30  # bytes; the largest COCO annotation file in common use has half of that
 LONGEST_NAME = 100  # bytes, so that a suffix has room

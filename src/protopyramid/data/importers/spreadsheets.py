@@ -16,8 +16,8 @@ from pathlib import Path
 from xml.parsers.expat import ExpatError, ParserCreate
 
 from protopyramid.data.importers.reading import printable, short
-from protopyramid.data.tables import Record
 from protopyramid.errors import UserError
+from protopyramid.utils.csv_files import Record
 
 SUFFIX = ".xlsx"
 LARGEST_FILE = 2**26  # bytes; those of mammography datasets have a few hundred thousand

@@ -34,8 +34,8 @@ from protopyramid.data.manifest import SOURCE, SPLITS, Manifest
 from protopyramid.data.negatives.patches import Limits as Limits
 from protopyramid.data.negatives.sampling import FilmRecord, PatchSampler, Progress, patch_path
 from protopyramid.data.negatives.sources import Film
-from protopyramid.data.tables import read_table
 from protopyramid.errors import UserError
+from protopyramid.utils.csv_files import read_table
 from protopyramid.utils.files import make_folder, remove_partial, write_json, write_text
 from protopyramid.utils.journal import Journal
 from protopyramid.utils.tables import csv_text

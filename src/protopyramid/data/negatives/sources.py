@@ -21,8 +21,8 @@ from protopyramid.data.manifest import (
     existing_file,
     read_box,
 )
-from protopyramid.data.tables import read_table
 from protopyramid.errors import UserError
+from protopyramid.utils.csv_files import read_table
 
 PROBLEMS_SHOWN = 20
 

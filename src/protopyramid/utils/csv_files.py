@@ -1,9 +1,10 @@
-"""Reading CSV tables: manifests, tables of films, and those that come with a download."""
+"""Reading CSV tables: manifests, tables of films, those of a download, and our own results."""
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,13 @@ def read_table(path: Path, what: str = "table", lenient: bool = False) -> list[R
     With `lenient`, for files of others: semicolons may separate fields, text that is not UTF-8 is taken
     for Latin-1, and stray quotation marks are kept.
     """
+    table = _records(path, what, lenient)
+    if not table:
+        raise UserError(f"{path}: the {what} is empty; add a header line and rows")
+    return table
+
+
+def _records(path: Path, what: str = "table", lenient: bool = False) -> list[Record]:
     text = _text(path, what, lenient)
     header = text.partition("\n")[0]
     semicolons = lenient and header.count(";") > header.count(",")
@@ -42,9 +50,26 @@ def read_table(path: Path, what: str = "table", lenient: bool = False) -> list[R
         raise UserError(
             f"{path}: row {line} is not CSV ({error}); check its quotation marks"
         ) from None
-    if not table:
-        raise UserError(f"{path}: the {what} is empty; add a header line and rows")
     return table
+
+
+def read_columns(path: Path, columns: Sequence[str], remedy: str) -> list[dict[str, str]]:
+    """The rows of a table of ours by column; UserError where it is damaged or a column is missing.
+
+    `remedy` says how to get a new one.
+    """
+    try:
+        header, *rows = _records(path) or [Record(1, [])]
+    except UserError as error:
+        reason = str(error).removeprefix(f"{path}: ")
+        raise UserError(f"{path}: cannot be read ({reason}); {remedy}") from None
+    missing = [name for name in columns if name not in header.fields]
+    if missing:
+        raise UserError(f"{path}: has no column {missing[0]!r}; {remedy}")
+    for row in rows:
+        if len(row.fields) < len(header.fields):
+            raise UserError(f"{path}: row {row.line} is incomplete; {remedy}")
+    return [dict(zip(header.fields, row.fields, strict=False)) for row in rows]
 
 
 def _text(path: Path, what: str, lenient: bool) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from protopyramid.data.tables import read_table
 from protopyramid.errors import UserError
+from protopyramid.utils.csv_files import read_columns, read_table
 
 
 def written(folder: Path, content: bytes) -> Path:
@@ -63,3 +63,28 @@ def test_what_is_not_a_table_is_refused_by_its_name(
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.csv: cannot read the table"):
         read_table(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a\n1\n", "has no column 'b'"),
+        (b"", "has no column 'a'"),
+        (b"a,b\n1\n", "row 2 is incomplete"),
+        (b'a,b\n1,"2\n', "cannot be read"),
+        (b"a,b\n\xff,1\n", "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_damaged_csv_is_refused_with_the_remedy(content, words, tmp_path):
+    path = tmp_path / "table.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError) as raised:
+        read_columns(path, ["a", "b"], "make it again")
+    assert words in str(raised.value) and str(raised.value).endswith("; make it again")
+
+
+def test_rows_are_read_by_column(tmp_path):
+    (tmp_path / "table.csv").write_text('a,b,c\n1,"x,y",\n')
+    assert read_columns(tmp_path / "table.csv", ["b"], "") == [{"a": "1", "b": "x,y", "c": ""}]
