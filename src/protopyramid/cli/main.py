@@ -24,6 +24,7 @@ from protopyramid.cli import (
     crossval,
     data,
     demo,
+    doctor,
     evaluate,
     explain,
     export,
@@ -54,7 +55,7 @@ USERS_OWN = {
 
 app = typer.Typer(
     name=NAME,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -75,6 +76,7 @@ for verb in (
     export.export,
     study.study,
     bench.bench,
+    doctor.doctor,
 ):
     app.command()(verb)
 
@@ -91,10 +93,21 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print results, warnings and errors alone.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also name the files that are written.")
+    ] = False,
     help: Help = False,
 ) -> None:
     """Case-based, multi-scale, interpretable classification of mammographic masses."""
     help_unless_command(context)
+    if quiet and verbose:
+        raise UserError("--quiet and --verbose: give one of them")
+    from protopyramid.utils.log import set_verbosity
+
+    set_verbosity(quiet, verbose)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from protopyramid.errors import UserError
+from protopyramid.utils.log import logger
 
 TEMPORARY = ".partial-"
 CHUNK = 1 << 20
@@ -58,6 +59,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         finally:
             partial.unlink(missing_ok=True)
         _sync_folder(target.parent)
+        logger().debug("wrote %s", target)
     except OSError as error:
         raise disk_error(target, error) from error
 
