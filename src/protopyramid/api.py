@@ -126,6 +126,7 @@ def evaluate(
     seed: int = 0,
     colour_map: str = COLOUR_MAP,
     progress: Update | None = None,
+    source: str = "",
 ) -> Evaluation:
     """Evaluate a run on a split: AUROC, calibration, and where its prototypes activate.
 
@@ -141,6 +142,8 @@ def evaluate(
         seed: Seed of the resamples.
         colour_map: Matplotlib colormap of the report's heat maps.
         progress: Called with (images done, images in all).
+        source: Only the rows of this dataset, in a manifest of several; the files are then called
+            evaluation/SPLIT@SOURCE, and card and report stay as they are.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -154,9 +157,11 @@ def evaluate(
     from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
 
     run = _loaded(run)
-    chosen = data if isinstance(data, EvaluatedSplit) else evaluated_split(run, data, split, force)
+    chosen = data
+    if not isinstance(chosen, EvaluatedSplit):
+        chosen = evaluated_split(run, chosen, split, force, source)
     result = evaluate_split(run, chosen, bootstrap, seed, progress)
-    if chosen.name == "test":
+    if chosen.key == "test":
         from protopyramid.reports.model_card import write_model_card
         from protopyramid.reports.report import write_report
 
@@ -170,7 +175,7 @@ def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRa
     from protopyramid.evaluation.ood_check import flag_rates
 
     found = flag_rates(run, chosen, seed)
-    return found, run.folder.write_json(layout.flags(chosen.name), found.to_json())
+    return found, run.folder.write_json(layout.flags(chosen.key), found.to_json())
 
 
 def faithfulness(
@@ -206,7 +211,7 @@ def faithfulness(
     if out is not None:
         write_json(Path(out), found.to_json())
         return found, Path(out)
-    return found, run.folder.write_json(layout.faithfulness(chosen.name), found.to_json())
+    return found, run.folder.write_json(layout.faithfulness(chosen.key), found.to_json())
 
 
 def predict(

@@ -137,13 +137,19 @@ class MarginBandConfig(Section):
     of the same area."""
     outer: Share = 0.07
     """Width of the band outside the outline, as a fraction of the lesion's size."""
+    box_inner: Share = 0.25
+    """The same for a lesion that is known by its box only: width inside the ellipse in the box. It is
+    larger, since the true outline may lie anywhere near the ellipse."""
+    box_outer: Share = 0.1
+    """Width outside the ellipse in the lesion box."""
 
     @model_validator(mode="after")
     def _band_has_a_width(self) -> MarginBandConfig:
-        if self.inner + self.outer == 0:
-            raise ValueError(
-                "inner and outer are both 0: the band is empty; make one of them larger"
-            )
+        for inner, outer in (("inner", "outer"), ("box_inner", "box_outer")):
+            if getattr(self, inner) + getattr(self, outer) == 0:
+                raise ValueError(
+                    f"{inner} and {outer} are both 0: the band is empty; make one of them larger"
+                )
         return self
 
 
