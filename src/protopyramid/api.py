@@ -22,7 +22,7 @@ from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
     from protopyramid.evaluation.comparison_results import Comparison
-    from protopyramid.evaluation.faithfulness import Faithfulness
+    from protopyramid.evaluation.faithfulness_results import Faithfulness
     from protopyramid.evaluation.ood_check import FlagRates
     from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
