@@ -30,6 +30,7 @@ from protopyramid.runs.provenance import write_provenance
 from protopyramid.runs.run import Run, load_run
 from protopyramid.training.head_fit import fit_head
 from protopyramid.training.sampling import training_pool
+from protopyramid.utils.opening import IMAGE, RECORDS, read_file
 
 HISTORY = "pruned"  # key of data.json
 
@@ -164,7 +165,7 @@ def _write_records(run: Run, folder: RunFolder, kept: Sequence[int]) -> None:
     folder.begin(pruned_config(run, kept))
     records = {record.index: record for record in run.prototypes}
     for new, old in enumerate(kept):
-        picture = (run.folder / layout.picture(old)).read_bytes()
+        picture = read_file(run.folder / layout.picture(old), IMAGE)
         folder.write_bytes(layout.picture(new), picture)
     content = [replace(records[old], index=new).to_json() for new, old in enumerate(kept)]
     folder.write_json(layout.PROTOTYPES, content)
@@ -190,7 +191,7 @@ def _write_history(
         history = [*origin.to_json().get(HISTORY, []), record]
         write_provenance(folder, origin.model_copy(update={HISTORY: history}))
     if (run.folder / layout.METRICS).is_file():
-        folder.write_bytes(layout.METRICS, (run.folder / layout.METRICS).read_bytes())
+        folder.write_bytes(layout.METRICS, read_file(run.folder / layout.METRICS, RECORDS))
     folder.append_line(layout.METRICS, json.dumps(record))
 
 
