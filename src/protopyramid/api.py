@@ -17,6 +17,7 @@ from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run, load_run
 from protopyramid.utils.files import check_output_folder
+from protopyramid.utils.opening import is_folder, real_path
 from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 
 if TYPE_CHECKING:
@@ -504,7 +505,7 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
 
     if isinstance(source, Config):
         return write_architecture(source, out)
-    if not Path(source).is_dir():
+    if not is_folder(Path(source)):
         return write_architecture(load_config(source), out)
     folder = RunFolder(source)
     folder.check_format()
@@ -688,7 +689,7 @@ def _check_distinct(runs: Sequence[Run]) -> None:
     """Refuse a run that is given twice."""
     seen: set[Path] = set()
     for run in runs:
-        path = run.folder.path.resolve()
+        path = real_path(run.folder.path)
         if path in seen:
             raise UserError(f"{run.folder.path}: this run is given twice; give each run once")
         seen.add(path)

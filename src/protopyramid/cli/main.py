@@ -37,20 +37,30 @@ from protopyramid.cli import (
     train,
 )
 from protopyramid.cli.help import Help, help_unless_command
-from protopyramid.errors import UserError
+from protopyramid.errors import UserError, printable
+from protopyramid.utils.quiet import own_stderr
 
 NAME = "protopyramid"
 PACKAGE = Path(__file__).parent.parent
 BUG, WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+NO_MEMORY = "memory ran out; give smaller images, or use a machine with more of it"
 # System errors that the user can remedy and we cannot.
 USERS_OWN = {
     errno.EACCES,
     errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EMFILE,
     errno.ENAMETOOLONG,
+    errno.ENFILE,
+    errno.ENOENT,
     errno.ENOSPC,
     errno.ENOTDIR,
     errno.EPERM,
     errno.EROFS,
+    errno.ESTALE,
 }
 
 app = typer.Typer(
@@ -113,7 +123,7 @@ def root(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
-        with one_line_warnings():
+        with own_stderr(), one_line_warnings():
             code = app(args=arguments, prog_name=NAME, standalone_mode=False)
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -127,6 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _closed_pipe(error)
     except OSError as error:
         return _system_error(error)
+    except MemoryError:
+        return _wrong_input(NO_MEMORY)
     except Exception:
         traceback.print_exc()
         return BUG
@@ -134,8 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _say(kind: str, message: str) -> None:
     """One line on stderr, whatever the message holds."""
-    line = "; ".join(part.strip() for part in message.splitlines() if part.strip())
-    print(f"{NAME}: {kind}: {line}", file=sys.stderr)
+    print(f"{NAME}: {kind}: {printable(message)}", file=sys.stderr)
 
 
 def _wrong_input(message: str) -> int:
@@ -144,11 +155,12 @@ def _wrong_input(message: str) -> int:
 
 
 def _usage_error(error: typer.TyperException) -> int:
-    _say("error", error.format_message())
+    message = "; ".join(
+        part.strip() for part in error.format_message().splitlines() if part.strip()
+    )
     context = getattr(error, "ctx", None)
-    if context is not None:
-        print(f"try '{context.command_path} --help'", file=sys.stderr)
-    return WRONG_INPUT
+    advice = "" if context is None else f"; try '{context.command_path} --help'"
+    return _wrong_input(message + advice)
 
 
 def _closed_pipe(error: BaseException) -> int:
@@ -161,7 +173,7 @@ def _closed_pipe(error: BaseException) -> int:
 
 
 def _system_error(error: OSError) -> int:
-    if error.errno in USERS_OWN:
+    if error.errno in USERS_OWN or (error.errno == errno.EINVAL and error.filename):
         place = f"{error.filename}: " if error.filename else ""
         return _wrong_input(f"{place}{error.strerror}")
     traceback.print_exc()

@@ -23,6 +23,7 @@ from protopyramid.prototypes.cases import prototype_map
 from protopyramid.runs import layout
 from protopyramid.runs.records import PrototypeRecord
 from protopyramid.runs.run import Run
+from protopyramid.utils.opening import TEXT, is_file, read_text
 
 DECIMALS = 4  # of a contour, in fractions of the model's input
 
@@ -139,7 +140,7 @@ def run_json(run: Run, name: str) -> dict[str, Any]:
         {**record.to_json(), "picture": picture_url(name, record.index)}
         for record in run.prototypes
     ]
-    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    text = read_text(card, TEXT) if is_file(card) else ""
     return {**run_summary(run, name), "prototypes": prototypes, "card": text}
 
 
