@@ -22,6 +22,7 @@ from protopyramid.errors import UserError
 from protopyramid.reader.explanations_routes import explanation_routes
 from protopyramid.reader.images_routes import image_routes
 from protopyramid.reader.pages import page_files
+from protopyramid.reader.prototypes_routes import prototype_routes
 from protopyramid.reader.runs_routes import run_routes
 from protopyramid.reader.service import Reader
 from protopyramid.reader.settings import Refusal
@@ -34,6 +35,7 @@ ROUTES: tuple[Callable[[Reader], APIRouter], ...] = (
     run_routes,
     image_routes,
     explanation_routes,
+    prototype_routes,
 )
 
 
