@@ -69,7 +69,9 @@ class Film:
 
     def __post_init__(self) -> None:
         self.levels = _pyramid(self.decoded.image)
-        self.window = (0.0, 1.0) if is_dicom(self.source) else _percentiles(self.levels[-1], AUTO_WINDOW)
+        self.window = (
+            (0.0, 1.0) if is_dicom(self.source) else _percentiles(self.levels[-1], AUTO_WINDOW)
+        )
         if isinstance(self.source, MemoryFile) and not is_dicom(self.source):
             self.source = MemoryFile(b"", self.source.suffix)  # never decoded again
 

@@ -4,11 +4,12 @@ import { button, element } from "./dom.js";
 import { percent } from "./numbers.js";
 import { imageOf, paint, thumbnail } from "./pictures.js";
 import { asSegments } from "./regions.js";
-import { caseRegion, casePictureUrl, neighbours } from "./server.js";
+import { caseRegion, neighbourPictureUrl, neighbours } from "./server.js";
 import { words } from "./words.js";
 
 const LARGE = 900; // pixels
 const SMALL = 200;
+const WAIT = 1000; // milliseconds between two questions
 
 export class CaseSheet {
   constructor(app, look, showSource) {
@@ -42,7 +43,7 @@ export class CaseSheet {
     const fail = (error) => this.app.fail(error);
     result.pictures.paintYours(part, yours.canvas, this.look).catch(fail);
     result.pictures.paintCase(part, theirs.canvas, this.look).catch(fail);
-    if (this.app.cases.length) showNeighbours(near, run, part.index, part.class, this.look);
+    showNeighbours(near, run, part.index, part.class, this.look);
   }
 
   async onFilm(run, index, number) {
@@ -56,31 +57,41 @@ export class CaseSheet {
   }
 }
 
-/** Show the served cases nearest to a prototype; while they are being looked for, say so. */
+/** Show the training cases nearest to a prototype; while they are being looked for, say so. */
 export async function showNeighbours(place, run, index, className, look) {
-  place.replaceChildren(element("p", "small", words.lookingForNeighbours));
-  let found = null;
-  while (!found) {
-    try {
-      found = await neighbours(run, index);
-    } catch (error) {
-      if (error.status !== 409) {
-        place.replaceChildren(element("p", "small", error.message));
-        return;
-      }
-      await new Promise((resolve) => setTimeout(resolve, 1000));
-      if (!place.isConnected) return;
+  const tell = (text) => place.replaceChildren(element("p", "small", text));
+  tell(words.lookingForNeighbours);
+  for (;;) {
+    const found = await neighbours(run, index).catch((error) => ({ error: error.message }));
+    if (found.error) {
+      tell(words.noNeighbours);
+      place.title = found.error;
+      return;
     }
+    if (found.neighbours) {
+      place.replaceChildren(element("h3", "", words.nearest), strip(found.neighbours, run, index, className, look));
+      return;
+    }
+    await new Promise((resolve) => setTimeout(resolve, WAIT));
+    if (!place.isConnected || !place.checkVisibility()) return;
+    if (found.images) tell(words.lookingAt(found.looked_at, found.images));
   }
-  const figures = found.map((each) => {
+}
+
+function strip(found, run, index, className, look) {
+  const figures = found.map((each, place) => {
     const { canvas, figure } = thumbnail(words.neighbourCaption(each.label, percent(each.similarity)), SMALL);
     if (each.label !== className) figure.classList.add("other");
     figure.dataset.testid = "neighbour";
     figure.title = each.image;
-    imageOf(casePictureUrl(run, each.number))
+    imageOf(neighbourPictureUrl(run, index, place))
       .then((image) => paint(canvas, image, look, asSegments(each.contours), each.map))
       .catch(() => {});
     return figure;
   });
-  place.replaceChildren(element("h3", "", words.nearest(found[0]?.split)), element("div", "strip", "", ...figures));
+  const made = element("div", "strip", "", ...figures);
+  made.tabIndex = 0; // it scrolls
+  made.setAttribute("role", "group");
+  made.setAttribute("aria-label", words.nearest);
+  return made;
 }

@@ -2,6 +2,7 @@
 
 import { showNeighbours } from "./cases.js";
 import { button, checkbox, element, option } from "./dom.js";
+import { openEdit } from "./edit.js";
 import { percent, signed } from "./numbers.js";
 import { paintPrototype, thumbnail } from "./pictures.js";
 import { describeRun, useOfPrototypes } from "./server.js";
@@ -56,21 +57,23 @@ export function mount(root, app) {
     select.value = pairs.some(([each]) => each === value) ? value : "";
   }
 
-  /** Ask how often each prototype matters, until the server has looked at all cases. */
+  /** Ask how often each prototype matters, until the server knows. */
   async function watchUse(name) {
-    if (!app.cases.length || !state.described.prototypes.length) {
-      note.textContent = state.described.prototypes.length ? words.noCases : words.noPrototypes;
-      return;
-    }
-    while (state.shown && state.run === name) {
+    note.textContent = state.described.prototypes.length ? "" : words.noPrototypes;
+    while (state.shown && state.run === name && state.described.prototypes.length) {
       const use = await useOfPrototypes(name);
-      if (use.error) throw new Error(use.error);
-      if (use.prototypes && !state.use) {
-        state.use = use;
-        render();
+      if (use.error) {
+        note.textContent = words.unknownUse;
+        note.title = use.error;
+        return;
       }
-      note.textContent = state.use ? words.mattersHelp(use.counted) : words.looking(use.looked_at, use.cases);
-      if (state.use) return;
+      if (use.prototypes) {
+        state.use = use.prototypes;
+        note.textContent = words.mattersHelp(state.use[0].images, state.use[0].split);
+        render();
+        return;
+      }
+      note.textContent = words.looking(use.looked_at, use.images);
       await new Promise((resolve) => setTimeout(resolve, WAIT));
     }
   }
@@ -84,7 +87,7 @@ export function mount(root, app) {
   // -- gallery ----------------------------------------------------------------------------------------
   function renderCards() {
     const { described, use } = state;
-    const matters = (each) => use?.prototypes[each.index].matters ?? 0;
+    const matters = (each) => (use ? use[each.index].leading : 0);
     const groups = described.classes
       .filter((name) => !ofClass.value || name === ofClass.value)
       .map((name) => {
@@ -117,7 +120,8 @@ export function mount(root, app) {
     open.setAttribute("aria-pressed", String(each.index === state.chosen));
     open.append(element("figure", "", "", canvas), element("span", "label", words.card(each.index, each.level)));
     if (state.use) {
-      const { matters } = state.use.prototypes[each.index];
+      const { leading, images } = state.use[each.index];
+      const matters = leading / images;
       const bar = element("span");
       bar.style.width = `${100 * matters}%`;
       open.append(element("span", "small use-text", ` ${words.matters(percent(matters))}`), element("span", "use", "", bar));
@@ -143,6 +147,7 @@ export function mount(root, app) {
       renderCards();
       renderRemoval();
     });
+    remove.disabled = Boolean(state.use?.[each.index].removal.last_of_its_class);
     const near = element("div", "neighbours");
     detail.replaceChildren(
       element("h2", "", words.openCard(each.index, each.class)),
@@ -155,7 +160,7 @@ export function mount(root, app) {
       near,
     );
     if (each.number !== null) near.before(button(words.openSource, () => app.go("lesion", { number: each.number })));
-    if (app.cases.length) showNeighbours(near, state.run, each.index, each.class, LOOK);
+    showNeighbours(near, state.run, each.index, each.class, LOOK);
   }
 
   function facts(each) {
@@ -174,13 +179,25 @@ export function mount(root, app) {
     return element("div", "weights", "", ...cells);
   }
 
+  /** How often it matters, and what it costs to remove it. */
   function effect(each) {
     if (!state.use) return [];
-    const { matters, decides } = state.use.prototypes[each.index];
+    const { leading, deciding, images, split, removal } = state.use[each.index];
+    const cost = removal.last_of_its_class
+      ? [element("p", "", words.lastOfClass)]
+      : [
+          element("p", "small", words.costHelp),
+          element("ul", "", "",
+            element("li", "", words.costChanges(removal.changes.length, images)),
+            ...(removal.auroc_change === null ? [] : [element("li", "", words.costAuroc(signed(removal.auroc_change, 3)))]),
+            element("li", "", words.costLoss(signed(removal.loss_increase, 3)))),
+        ];
     return [
       element("h3", "", words.useTitle),
-      element("p", "", words.mattersLong(percent(matters), state.use.counted)),
-      element("p", "", words.decidesLong(percent(decides))),
+      element("p", "", words.mattersLong(percent(leading / images), images, split)),
+      element("p", "", words.decidesLong(deciding)),
+      element("h3", "", words.costTitle),
+      ...cost,
     ];
   }
 
@@ -194,6 +211,9 @@ export function mount(root, app) {
         state.removed.clear();
         render();
       }),
+      button(all.edit.open, () => {
+        openEdit(app, state.run, { remove: [...state.removed] }).then((saved) => saved && (state.removed.clear(), render()));
+      }, "primary"),
     );
   }
 

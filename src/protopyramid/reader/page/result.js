@@ -2,6 +2,7 @@
 
 import { CaseSheet } from "./cases.js";
 import { checkbox, button, element, option, tell } from "./dom.js";
+import { openEdit } from "./edit.js";
 import { heatCanvas } from "./heat.js";
 import { percent, signed } from "./numbers.js";
 import { Pictures, showSaliency } from "./pictures.js";
@@ -20,6 +21,7 @@ export class Result extends EventTarget {
     Object.assign(this, { app, look, explanation: null, level: null, all: false, rows: [], factors: new Map() });
     this.sheet = new CaseSheet(app, look, showSource);
     $("reset").addEventListener("click", () => this.reset());
+    $("keep").addEventListener("click", () => openEdit(app, this.explanation.run, { weights: this.weights() }));
     $("more").addEventListener("click", () => {
       this.all = !this.all;
       this.renderRows();
@@ -66,6 +68,14 @@ export class Result extends EventTarget {
     this.refresh();
   }
 
+  /** The weights that were chosen by hand, by prototype and class. */
+  weights() {
+    const scaled = (part, factor) =>
+      Object.fromEntries(Object.entries(part.weights).map(([name, weight]) => [name, factor * weight]));
+    const chosen = this.explanation.prototypes.filter((part) => this.factors.has(part.index));
+    return Object.fromEntries(chosen.map((part) => [part.index, scaled(part, this.factors.get(part.index))]));
+  }
+
   // -- headline ---------------------------------------------------------------------------------------
   /** Wrong framing and wrong domain are told apart, and come before what the model says. */
   renderFlag() {
@@ -96,7 +106,7 @@ export class Result extends EventTarget {
     for (const bar of this.bars) bar();
     for (const toggle of this.levelToggles) toggle();
     for (const row of this.rows) row.refresh();
-    $("reset").disabled = !this.factors.size;
+    $("asked-back").hidden = !this.factors.size;
   }
 
   renderPrediction() {

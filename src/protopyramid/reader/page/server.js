@@ -31,12 +31,20 @@ export function openFile(file) {
 
 export const describeRun = (run) => answer(`/api/runs/${encodeURIComponent(run)}`);
 export const useOfPrototypes = (run) => answer(`/api/runs/${encodeURIComponent(run)}/use`);
-export const casePictureUrl = (run, number) => `/api/runs/${encodeURIComponent(run)}/cases/${number}.png`;
+const prototypePath = (run, index) => `/api/runs/${encodeURIComponent(run)}/prototypes/${index}`;
 
-export async function neighbours(run, index) {
-  const path = `/api/runs/${encodeURIComponent(run)}/prototypes/${index}/neighbours`;
-  return (await answer(path)).neighbours;
+/** { neighbours: […] or null, looked_at, images, error }: the training cases nearest to a prototype. */
+export const neighbours = (run, index) => answer(`${prototypePath(run, index)}/neighbours`);
+export const neighbourPictureUrl = (run, index, place) => `${prototypePath(run, index)}/neighbours/${place}.png`;
+
+function posted(path, content) {
+  const headers = { "Content-Type": "application/json" };
+  return answer(path, { method: "POST", headers, body: JSON.stringify(content) });
 }
+
+/** What an edit ({ remove, weights }) of a model would do; saveEdit also takes the new run's name. */
+export const planEdit = (run, edit) => posted(`/api/runs/${encodeURIComponent(run)}/plan`, edit);
+export const saveEdit = (run, edit) => posted(`/api/runs/${encodeURIComponent(run)}/edits`, edit);
 
 function question(image, run, lesion) {
   const form = new FormData();
@@ -73,7 +81,7 @@ const regions = new Map();
 
 /** Where a prototype activates on its own case: { contours, map }. */
 export function caseRegion(run, index) {
-  const path = `/api/runs/${encodeURIComponent(run)}/prototypes/${index}/contours`;
+  const path = `${prototypePath(run, index)}/contours`;
   if (!regions.has(path)) regions.set(path, answer(path));
   return regions.get(path);
 }

@@ -10,6 +10,24 @@ export const words = {
 
   commonKeys: [["?", "this list"]],
 
+  // Saving an edited model (edit.js)
+  edit: {
+    title: "Save an edited model",
+    planning: "Working out what the edit does…",
+    waiting: "The training images are being scored first…",
+    fitted: "The last layer is fitted again without the removed prototypes.",
+    byHand: "Your weights are taken as they are; nothing is fitted.",
+    changes: (count, images) => (count === 0 ? `No answer changes in ${images} images.` : `${count} of ${images} answers change.`),
+    auroc: (before, after) => `AUROC on validation images: ${before} before, ${after} after.`,
+    loss: (before, after) => `Training loss: ${before} before, ${after} after.`,
+    name: "Name of the new run",
+    save: "Save as a new run",
+    cancel: "Cancel",
+    saving: "Saving…",
+    saved: (name) => `Saved as ${name}. Choose it under Model to read with it.`,
+    open: "Save as a new run…",
+  },
+
   // Reader study (readings.js)
   readings: {
     title: "Reader study",
@@ -33,9 +51,10 @@ export const words = {
     card: (number, level) => `${number}: ${levelChips[level] ?? `level ${level}`}`,
     openCard: (number, name) => `prototype ${number}, ${name}`,
     matters: (share) => `matters in ${share}`,
-    mattersHelp: (count) => `Of ${count} cases: how often it is one of the three comparisons that add most to the answer.`,
-    looking: (done, all) => `Looking at the cases: ${done} of ${all}…`,
-    noCases: "Start the reader with --data MANIFEST to see how often each prototype matters and which cases are near it.",
+    mattersHelp: (count, split) =>
+      `"Matters": one of the three comparisons that add most to the answer, in how many of ${count} ${split} images.`,
+    looking: (done, count) => (count ? `Scoring the training images: ${done} of ${count}…` : "Scoring the training images…"),
+    unknownUse: "How often each prototype matters is unknown: the model's training images are not on this computer.",
     noPrototypes: "This model is a black box: it has no prototypes.",
     none: "No prototype of this class and size.",
     chooseOne: "Choose a prototype to see its case.",
@@ -44,18 +63,18 @@ export const words = {
     level: "Size",
     weights: "Weight for each class",
     useTitle: "What it does",
-    mattersLong: (share, count) => `One of the three strongest reasons in ${share} of ${count} cases.`,
-    decidesLong: (share) => `Without it, the answer would change in ${share} of them.`,
+    mattersLong: (share, count, split) => `One of the three strongest reasons in ${share} of ${count} ${split} images.`,
+    decidesLong: (count) => (count === 1 ? "Without its contribution, 1 answer changes." : `Without its contribution, ${count} answers change.`),
+    costTitle: "What it costs to remove it",
+    costHelp: "With the last layer fitted again without it:",
+    lastOfClass: "It is the last one of its class and cannot be removed.",
+    costChanges: (count, images) => (count === 0 ? `no answer changes in ${images} images` : `${count} of ${images} answers change`),
+    costAuroc: (change) => `AUROC ${change}`,
+    costLoss: (change) => `training loss ${change}`,
     openSource: "Open its case",
-    neighbours: "Neighbours",
     remove: "Remove from the model",
-    removeShort: "remove",
     marked: (count) => (count === 1 ? "1 prototype marked for removal" : `${count} prototypes marked for removal`),
     keepAll: "Keep all",
-    newName: "Name of the new run",
-    save: "Save as a new run",
-    saving: "Fitting the last layer again and saving…",
-    saved: (name) => `Saved as ${name}; choose it under Model to read with it.`,
   },
 
   // Read one lesion (lesion.js)
@@ -136,7 +155,9 @@ export const words = {
   against: "compared with",
   nothing: "nothing",
   runnerUp: (name) => `${name} (next)`,
-  reset: "Reset",
+  reset: "Undo my changes",
+  keep: "Save as a new run…",
+  editSheet: "Save an edited model",
   levels: "Size of the parts compared",
   levelsHelp: "Click a size to see it alone; untick it to leave it out of the scores.",
   allLevels: "all sizes",
@@ -163,7 +184,9 @@ export const words = {
   showOnFilm: "Show beside your film",
   showInGallery: "Show in Prototypes",
   lookingForNeighbours: "Looking for the nearest training cases…",
-  nearest: (split) => (split === "train" ? "Nearest training cases" : "Nearest cases served"),
+  lookingAt: (done, count) => `Looking for the nearest training cases: ${done} of ${count}…`,
+  noNeighbours: "The nearest training cases are unknown: the model's training images are not on this computer.",
+  nearest: "Nearest training cases",
   neighbourCaption: (label, similarity) => `${label}, ${similarity} alike`,
 
   // Other models
