@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 UNDEFINED = "–"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a spreadsheet takes a text for a formula
 Cell = str | float | int | None
 
 
@@ -68,3 +69,12 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     writer.writerow(header)
     writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
     return text.getvalue()
+
+
+def spreadsheet_safe(cell: Cell) -> Cell:
+    """A cell whose text no spreadsheet takes for a formula: an apostrophe goes before it. Numbers stay.
+
+    >>> spreadsheet_safe("=cmd()"), spreadsheet_safe("Dr Weber"), spreadsheet_safe(-1.5)
+    ("'=cmd()", 'Dr Weber', -1.5)
+    """
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
