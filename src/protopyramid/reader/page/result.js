@@ -1,5 +1,6 @@
 // The answer: predicted margin, score bars, and the rows of the case-based explanation.
 
+import { checkbox, element, tell } from "./dom.js";
 import { asSegments, onFile, outline } from "./regions.js";
 import { ranked, scoresWithout, shares, strongest } from "./scores.js";
 import { caseContours, loadImage, pictureUrl } from "./server.js";
@@ -35,9 +36,9 @@ export class Result extends EventTarget {
     this.picture.catch(() => {});
     $("welcome").hidden = true;
     $("answer").hidden = false;
-    warn($("unlike"), explanation.unlike_training ? words.unlike : "");
-    warn($("note"), explanation.note ?? "");
-    warn($("framing"), explanation.framing ? words.framing(explanation.framing) : "");
+    tell($("unlike"), explanation.unlike_training ? words.unlike : "");
+    tell($("note"), explanation.note ?? "");
+    tell($("framing"), explanation.framing ? words.framing(explanation.framing) : "");
     this.render();
   }
 
@@ -278,21 +279,6 @@ export class Result extends EventTarget {
 }
 
 // -- elements ---------------------------------------------------------------------------------------
-function element(name, kind = "", text = "") {
-  const made = document.createElement(name);
-  if (kind) made.className = kind;
-  if (text) made.textContent = text;
-  return made;
-}
-
-function checkbox(checked, label) {
-  const box = element("input");
-  box.type = "checkbox";
-  box.checked = checked;
-  box.setAttribute("aria-label", label);
-  return box;
-}
-
 function thumbnail(caption) {
   const figure = element("figure");
   const canvas = element("canvas");
@@ -319,11 +305,6 @@ function paint(canvas, image, found) {
   context.strokeStyle = "#ffd75e";
   context.lineWidth = 4;
   context.stroke(path);
-}
-
-function warn(place, text) {
-  place.textContent = text;
-  place.hidden = !text;
 }
 
 const percent = (share) => `${share > 0.995 ? ">99" : share < 0.005 ? "<1" : Math.round(100 * share)} %`;

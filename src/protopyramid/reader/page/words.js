@@ -4,6 +4,28 @@ const levelChips = { 2: "finest", 3: "fine", 4: "coarse", 5: "whole" };
 const levelNames = { 2: "very fine detail", 3: "fine detail", 4: "coarse detail", 5: "overall shape" };
 
 export const words = {
+  // Every screen: header, navigation
+  screens: "Screens",
+  screenNames: { lesion: "Read one lesion", prototypes: "Prototypes", readings: "Reader study", annotate: "Annotate" },
+
+  commonKeys: [["?", "this list"]],
+
+  // Reader study (readings.js)
+  readings: {
+    title: "Reader study",
+  },
+
+  // Annotate (annotate.js)
+  annotate: {
+    title: "Annotate",
+  },
+
+  // Prototypes (prototypes.js)
+  prototypes: {
+    title: "Prototypes",
+  },
+
+  // Read one lesion (lesion.js)
   openFile: "Open image…",
   case: "Case",
   chooseCase: "choose a case…",
@@ -82,7 +104,6 @@ export const words = {
     [",  .", "brighter, darker"],
     ["R", "reset switched-off comparisons"],
     ["Wheel, right drag", "zoom, window"],
-    ["?", "this list"],
   ],
 };
 
