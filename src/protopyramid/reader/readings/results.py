@@ -50,6 +50,14 @@ MEASURES = (
     ("kappa_model", "agreement with the model (kappa)"),
 )
 IN_TENTHS = ("seconds", "confidence")
+READER_COLUMNS = (
+    "AUROC unaided",
+    "AUROC aided",
+    "seconds unaided",
+    "seconds aided",
+    "over-reliance",
+    "right corrections",
+)
 RATES = (
     ("over_reliance", "over-reliance: right alone, then changed to the model's wrong answer"),
     ("correction", "right correction: wrong alone, then right with a model that was right"),
@@ -103,6 +111,15 @@ def summary_json(store: ReadingStore, summary: Summary) -> dict[str, Any]:
         "seed": plan.seed,
     }
     return {"study": study, **asdict(summary)}
+
+
+def headline(store: ReadingStore, summary: Summary) -> str:
+    """What the numbers are about, in a sentence."""
+    people = f"{len(summary.readers)} reader{'' if len(summary.readers) == 1 else 's'}"
+    return (
+        f"{people}, {summary.readings} complete readings of {summary.cases} of "
+        f"{len(store.plan.cases)} cases; model: {store.plan.run}"
+    )
 
 
 def compared_rows(summary: Summary) -> list[list[str]]:
