@@ -23,6 +23,7 @@ from protopyramid.reader.annotations_routes import annotation_routes
 from protopyramid.reader.explanations_routes import explanation_routes
 from protopyramid.reader.images_routes import image_routes
 from protopyramid.reader.pages import page_files
+from protopyramid.reader.prototypes_routes import prototype_routes
 from protopyramid.reader.readings_routes import reading_routes
 from protopyramid.reader.runs_routes import run_routes
 from protopyramid.reader.service import Reader
@@ -38,6 +39,7 @@ ROUTES: tuple[Callable[[Reader], APIRouter], ...] = (
     explanation_routes,
     reading_routes,
     annotation_routes,
+    prototype_routes,
 )
 
 

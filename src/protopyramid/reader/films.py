@@ -26,6 +26,7 @@ from protopyramid.reader.settings import Limits, Refusal
 Array = NDArray[np.float32]
 
 TILE = 512  # pixels of a tile's side
+WHITE = 65535  # of a tile's values
 COARSEST = 512  # longer side of the last level of the tile pyramid, at most, in pixels
 AUTO_WINDOW = (0.1, 99.9)  # percentiles of the pixels that become black and white
 AS_IN_FILE = DicomConfig()
@@ -97,6 +98,7 @@ class Film:
             "height": height,
             "spacing": None if self.spacing is None else self.spacing._asdict(),
             "levels": len(self.levels),
+            "channels": 1 if self.decoded.image.ndim == 2 else 3,
             "tile": TILE,
             "window": {"low": self.window[0], "high": self.window[1]},
             "lesion": None if self.lesion is None else list(self.lesion),
@@ -104,13 +106,26 @@ class Film:
 
     def tile(self, level: int, column: int, row: int, low: float, high: float) -> bytes:
         """A tile as PNG: part of a level, 0 the finest, from black at `low` to white at `high`."""
+        return _png(self._part(level, column, row), low, high)
+
+    def values(self, level: int, column: int, row: int) -> tuple[bytes, tuple[int, int]]:
+        """A tile as 16-bit little-endian values, 65535 for 1, and its height and width.
+
+        A viewer that has them changes the window without asking again.
+        """
+        part = self._part(level, column, row)
+        scaled = np.clip(part * np.float32(WHITE) + np.float32(0.5), 0, WHITE)
+        height, width = part.shape[:2]
+        return scaled.astype("<u2").tobytes(), (height, width)
+
+    def _part(self, level: int, column: int, row: int) -> Array:
         if not 0 <= level < len(self.levels) or column < 0 or row < 0:
             raise Refusal(404, "there is no such tile")
         values = self.levels[level]
         part = values[row * TILE : (row + 1) * TILE, column * TILE : (column + 1) * TILE]
         if not part.size:
             raise Refusal(404, "there is no such tile")
-        return _png(part, low, high)
+        return part
 
     def picture(self, region: Region, side: int, low: float, high: float) -> bytes:
         """A region of the film as PNG, black beyond the film, its longer side at most `side` pixels."""

@@ -13,6 +13,7 @@ from protopyramid.reader.films import Film
 from protopyramid.reader.service import Reader, uploaded
 from protopyramid.reader.settings import Refusal
 
+KEPT = {"Cache-Control": "private, max-age=600"}
 PICTURE_SIDE = 1024  # pixels of the longer side of a region's picture, at most
 Low = Annotated[float, Query(description="Value shown as black", ge=-10, le=10)]
 High = Annotated[float, Query(description="Value shown as white", ge=-10, le=10)]
@@ -43,6 +44,14 @@ def image_routes(reader: Reader) -> APIRouter:
         """A tile of an open image as 8-bit PNG; level 0 is the finest."""
         film = reader.films.get(image)
         return _png(await reader.in_thread(film.tile, level, column, row, low, high))
+
+    @router.get("/api/images/{image}/values/{level}/{column}/{row}", response_class=Response)
+    async def values(image: str, level: int, column: int, row: int) -> Response:
+        """A tile of an open image as 16-bit little-endian values, its height and width in headers."""
+        film = reader.films.get(image)
+        content, (height, width) = await reader.in_thread(film.values, level, column, row)
+        size = {"X-Height": str(height), "X-Width": str(width)}
+        return Response(content, media_type="application/octet-stream", headers={**KEPT, **size})
 
     @router.get("/api/images/{image}/picture", response_class=Response)
     async def picture(
@@ -95,6 +104,4 @@ def image_routes(reader: Reader) -> APIRouter:
 
 
 def _png(content: bytes) -> Response:
-    return Response(
-        content, media_type="image/png", headers={"Cache-Control": "private, max-age=600"}
-    )
+    return Response(content, media_type="image/png", headers=KEPT)

@@ -11,7 +11,7 @@ from protopyramid.reader.films import Film
 from protopyramid.reader.readings.plan import BIRADS
 from protopyramid.reader.readings.results import readings_csv, study_summary, summary_json
 from protopyramid.reader.readings.store import LONGEST_SECONDS, Answer, Conflict, Due
-from protopyramid.reader.service import Reader, Study
+from protopyramid.reader.service import Place, Reader, Study
 from protopyramid.reader.settings import Refusal
 
 Name = Annotated[str, Field(max_length=200, description="Name of the reader")]
@@ -115,7 +115,7 @@ async def _opened(reader: Reader, study: Study, name: str, due: Due) -> dict[str
     film = await _film(reader, study, due)
     shown = None
     if due.stage == "aided":
-        shown = await reader.explain(study.run, film, None, study.lesion(due.case))
+        shown = await reader.explain(study.run, film, Place(lesion=study.lesion(due.case)))
         await reader.in_thread(
             study.store.suggested, name, due, shown["predicted"], shown["probabilities"]
         )

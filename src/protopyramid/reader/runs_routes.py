@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from protopyramid.reader.answers import case_contours, run_json, run_summary
+from protopyramid.reader.answers import case_regions, run_json, run_summary
 from protopyramid.reader.service import Reader
 from protopyramid.reader.settings import Refusal
 from protopyramid.runs import layout
@@ -34,7 +34,7 @@ def run_routes(reader: Reader) -> APIRouter:
     @router.get("/api/runs/{run}")
     async def one_run(run: str) -> dict[str, Any]:
         """A run: classes, prototypes with their pictures, model card."""
-        return await reader.in_thread(run_json, reader.run(run), run)
+        return await reader.in_thread(run_json, reader.run(run), run, reader.case_numbers)
 
     @router.get("/api/runs/{run}/prototypes/{index}.png", response_class=Response)
     async def picture(run: str, index: int) -> Response:
@@ -47,11 +47,12 @@ def run_routes(reader: Reader) -> APIRouter:
 
     @router.get("/api/runs/{run}/prototypes/{index}/contours")
     async def contours(run: str, index: int) -> dict[str, Any]:
-        """Where a prototype activates on its own case: closed lines x, y, x, y, … in fractions."""
+        """Where a prototype activates on its own case: closed lines x, y, x, y, … in fractions, and a map."""
         chosen = reader.run(run)
         known_prototype(chosen, index)
-        lines = await asyncio.wrap_future(reader.worker.submit(chosen, case_contours, index))
-        return {"contours": lines}
+        waiting = reader.worker.submit(chosen, case_regions, index)
+        found: dict[str, Any] = await asyncio.wrap_future(waiting)
+        return found
 
     return router
 

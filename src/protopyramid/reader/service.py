@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import UploadFile
 
 from protopyramid.data.geometry import Box
 from protopyramid.data.io.memory import MemoryFile, Source
 from protopyramid.data.manifest import Sample
-from protopyramid.explanations.explanation import Explanation, explain_batch
+from protopyramid.explanations.explanation import Explanation, PreparedImage, explain_batch
 from protopyramid.reader.annotations import AnnotationFolder
-from protopyramid.reader.answers import explanation_json, prepare_request
+from protopyramid.reader.answers import (
+    explain_with_cases,
+    explain_with_saliency,
+    explanation_json,
+    prepare_request,
+    region_json,
+)
 from protopyramid.reader.films import Film, FilmStore, open_film
 from protopyramid.reader.readings.plan import make_plan, study_samples
 from protopyramid.reader.readings.store import ReadingStore
 from protopyramid.reader.settings import Limits, Refusal, busy
-from protopyramid.reader.worker import InferenceWorker
+from protopyramid.reader.survey import Survey
+from protopyramid.reader.worker import InferenceWorker, Work
 from protopyramid.runs.run import Run
 
 Result = TypeVar("Result")
@@ -44,6 +52,13 @@ class Study:
         return self.samples[case].box if self.cropped else None
 
 
+class Place(NamedTuple):
+    """What of a film is explained: a region, the square around a lesion, or (neither) all of it."""
+
+    region: Box | None = None
+    lesion: Box | None = None
+
+
 class Reader:
     """The runs and cases that are served, the films that are open, and the threads that do the work."""
 
@@ -53,15 +68,27 @@ class Reader:
         self.limits = limits or Limits()
         self.runs = _named(runs)
         self.cases = list(cases)[: self.limits.cases]
+        self.case_numbers = {case.name: number for number, case in enumerate(self.cases)}
         self.films = FilmStore(self.limits.films_bytes)
         self.worker = InferenceWorker(self.limits.waiting, self.limits.batch)
         self._pool = ThreadPoolExecutor(self.limits.decoders, thread_name_prefix="decode")
         self._in_hand = 0
         self.study: Study | None = None
         self.annotations: AnnotationFolder | None = None
+        self._surveys: dict[int, Survey] = {}
+        self._lock = threading.Lock()
+
+    def survey(self, run: Run) -> Survey:
+        """The survey of a run's prototypes on the served cases, begun when it is first asked for."""
+        with self._lock:
+            if id(run) not in self._surveys:
+                self._surveys[id(run)] = Survey(run, self.cases, self.worker)
+            return self._surveys[id(run)]
 
     def close(self) -> None:
         """End the threads and close the files."""
+        for survey in self._surveys.values():
+            survey.close()
         self.worker.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self.study is not None:
@@ -113,22 +140,43 @@ class Reader:
         return film
 
     async def explain(
-        self, name: str, film: Film, region: Box | None, lesion: Box | None
+        self, name: str, film: Film, place: Place, saliency: bool = False
     ) -> dict[str, Any]:
-        """The explanation of a region of a film, of the square around a lesion, or of all of it."""
-        run = self.run(name)
-        called = next(key for key, value in self.runs.items() if value is run)
+        """The explanation of a place on a film, with Grad-CAM of the predicted class if asked."""
+        if not saliency:
+            explanation = await self._ask(name, film, place, explain_batch)
+            return await self.in_thread(self._json, name, explanation)
+        explanation, region = await self._ask(name, film, place, explain_with_saliency)
+        content = await self.in_thread(self._json, name, explanation)
+        return {**content, "saliency": region_json(region)}
 
-        def prepare() -> Any:
+    async def explanation(self, name: str, film: Film, place: Place) -> Explanation:
+        """The explanation itself, ready to be drawn."""
+        found: Explanation = await self._ask(name, film, place, explain_with_cases)
+        return found
+
+    async def _ask(self, name: str, film: Film, place: Place, work: Work) -> Any:
+        """What the networks' thread makes of a place on a film."""
+        run = self.run(name)
+
+        def prepare() -> PreparedImage:
             decoded = film.seen_by(run.config.data.dicom)
             return prepare_request(
-                run, decoded, film.spacing, film.name, region, lesion, self.limits.pixels
+                run,
+                decoded,
+                film.spacing,
+                film.name,
+                place.region,
+                place.lesion,
+                self.limits.pixels,
             )
 
         prepared = await self.in_thread(prepare)
-        waiting = self.worker.submit(run, explain_batch, prepared)
-        explanation: Explanation = await asyncio.wrap_future(waiting)
-        return await self.in_thread(explanation_json, explanation, called)
+        return await asyncio.wrap_future(self.worker.submit(run, work, prepared))
+
+    def _json(self, name: str, explanation: Explanation) -> dict[str, Any]:
+        called = next(key for key, value in self.runs.items() if value is explanation.run)
+        return explanation_json(explanation, called, self.case_numbers)
 
 
 async def film_of(reader: Reader, file: UploadFile) -> Film:
