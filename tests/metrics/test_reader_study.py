@@ -229,3 +229,10 @@ def test_a_study_without_readings_has_no_numbers() -> None:
     )
     found = summarise(readings, CLASSES, "negative", RESAMPLES)
     assert (found.readings, found.auroc.aided.value, found.over_reliance.share) == (0, None, None)
+
+
+def test_cases_of_one_patient_have_no_interval() -> None:
+    single = made_up(cases=2, missing=0.0)  # two cases of one patient
+    found = summarise(single, CLASSES, "negative", RESAMPLES)
+    assert found.readings == 6 and found.seconds.aided.value is not None
+    assert found.seconds.aided.ci95 is None and found.changed.ci95 is None

@@ -136,10 +136,15 @@ class Summary:
 
 @dataclass(frozen=True)
 class _Draws:
-    """How often readers (R, J) and cases (R, N) are drawn."""
+    """How often readers (R, J) and cases (R, N) are drawn; of fewer than two patients, nothing can be."""
 
     readers: Array
     cases: Array
+    possible: bool
+
+    def interval(self, values: Array) -> Interval:
+        """The interval of resampled values (R,)."""
+        return interval(values) if self.possible else None
 
 
 def summarise(
@@ -207,9 +212,11 @@ _OfReader = tuple[float | None, Callable[[Array], Array]]
 
 def _draws(readings: Readings, resamples: int, seed: int) -> _Draws:
     cases = resample_weights(readings.patients, resamples, seed)
+    read = {readings.patients[case] for case in np.flatnonzero(readings.complete.any(0))}
     if len(readings.readers) < 2:
-        return _Draws(np.ones((resamples, len(readings.readers))), cases)
-    return _Draws(resample_weights(readings.readers, resamples, seed + 1), cases)
+        return _Draws(np.ones((resamples, len(readings.readers))), cases, len(read) > 1)
+    drawn = resample_weights(readings.readers, resamples, seed + 1)
+    return _Draws(drawn, cases, len(read) > 1)
 
 
 def _compare(draws: _Draws, unaided: list[_OfReader], aided: list[_OfReader]) -> Compared:
@@ -234,7 +241,8 @@ def _resampled(draws: _Draws, side: list[_OfReader]) -> Array:
 
 def _estimate(values: tuple[float | None, ...], drawn: Array, draws: _Draws) -> Estimate:
     point = mean_of_known({str(number): value for number, value in enumerate(values)})
-    return Estimate(point, None if point is None else interval(_mean(drawn, draws.readers)), values)
+    limits = None if point is None else draws.interval(_mean(drawn, draws.readers))
+    return Estimate(point, limits, values)
 
 
 def _mean(values: Array, weights: Array) -> Array:
@@ -307,7 +315,7 @@ def _compare_pairs(draws: _Draws, readings: Readings, classes: int) -> Compared:
         if pairs
         else np.zeros((len(draws.cases), 0))
     )
-    of_pairs = _Draws(weights, draws.cases)
+    of_pairs = _Draws(weights, draws.cases, draws.possible)
     sides = (
         [
             _kappa(side.margin[a], side.margin[b], rows, classes)
@@ -330,6 +338,6 @@ def _rate(draws: _Draws, happened: Chosen, could: Chosen) -> Rate:
         happened=int(counts[0]),
         could=int(counts[1]),
         share=float(counts[0] / counts[1]) if counts[1] else None,
-        ci95=interval(shares) if counts[1] else None,
+        ci95=draws.interval(shares) if counts[1] else None,
         per_reader=tuple(zip(did.sum(1).tolist(), could.sum(1).tolist(), strict=True)),
     )

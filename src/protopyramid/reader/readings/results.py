@@ -115,9 +115,15 @@ def summary_json(store: ReadingStore, summary: Summary) -> dict[str, Any]:
 
 def headline(store: ReadingStore, summary: Summary) -> str:
     """What the numbers are about, in a sentence."""
-    people = f"{len(summary.readers)} reader{'' if len(summary.readers) == 1 else 's'}"
+    people, readings = (
+        f"{count} {word}{'' if count == 1 else 's'}"
+        for count, word in (
+            (len(summary.readers), "reader"),
+            (summary.readings, "complete reading"),
+        )
+    )
     return (
-        f"{people}, {summary.readings} complete readings of {summary.cases} of "
+        f"{people}, {readings} of {summary.cases} of "
         f"{len(store.plan.cases)} cases; model: {store.plan.run}"
     )
 
