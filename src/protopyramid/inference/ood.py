@@ -54,14 +54,19 @@ class OodFeatures(NamedTuple):
 
 
 def ood_features(images: Tensor, scores: Tensor, closeness: Tensor) -> OodFeatures:
-    """The features of images (B, C, S, S) in [0, 1] with scores (B, m) and closeness (B, m or 0).
+    """The features of images (B, C, S, S) in [0, 1] with scores (B, m) and closeness (B, m or 0)."""
+    return OodFeatures(model_features(scores, closeness), image_statistics(images.cpu()))
 
-    Of more than 512 features of the model, 512 are kept, evenly spaced.
+
+def model_features(scores: Tensor, closeness: Tensor) -> Tensor:
+    """What the model says of images: scores (B, m) and closeness (B, m or 0) -> (B, p).
+
+    Of more than 512 features, 512 are kept, evenly spaced.
     """
     said = torch.cat([scores.cpu(), closeness.cpu()], 1)
     if said.shape[1] > MAX_FEATURES:
         said = said[:, torch.linspace(0, said.shape[1] - 1, MAX_FEATURES).long()]
-    return OodFeatures(said, image_statistics(images.cpu()))
+    return said
 
 
 def concatenate(batches: Sequence[OodFeatures]) -> OodFeatures:

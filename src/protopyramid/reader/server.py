@@ -49,6 +49,7 @@ def serve(
         reader.serve_study(readings, seed)
     if annotations is not None:
         reader.serve_annotations(annotations, data)
+    reader.manifest = data
     listening = listen(host, port)
     number = listening.getsockname()[1]
     access = Access(host, number, token)

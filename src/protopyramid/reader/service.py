@@ -25,10 +25,10 @@ from protopyramid.reader.answers import (
     region_json,
 )
 from protopyramid.reader.films import Film, FilmStore, open_film
+from protopyramid.reader.prototype_study import PrototypeStudy
 from protopyramid.reader.readings.plan import make_plan, study_samples
 from protopyramid.reader.readings.store import ReadingStore
 from protopyramid.reader.settings import Limits, Refusal, busy
-from protopyramid.reader.survey import Survey
 from protopyramid.reader.worker import InferenceWorker, Work
 from protopyramid.runs.run import Run
 
@@ -69,26 +69,33 @@ class Reader:
         self.runs = _named(runs)
         self.cases = list(cases)[: self.limits.cases]
         self.case_numbers = {case.name: number for number, case in enumerate(self.cases)}
+        self.manifest: Path | None = None  # the table that the cases come from
         self.films = FilmStore(self.limits.films_bytes)
         self.worker = InferenceWorker(self.limits.waiting, self.limits.batch)
         self._pool = ThreadPoolExecutor(self.limits.decoders, thread_name_prefix="decode")
         self._in_hand = 0
         self.study: Study | None = None
         self.annotations: AnnotationFolder | None = None
-        self._surveys: dict[int, Survey] = {}
+        self._prototype_studies: dict[int, PrototypeStudy] = {}
         self._lock = threading.Lock()
 
-    def survey(self, run: Run) -> Survey:
-        """The survey of a run's prototypes on the served cases, begun when it is first asked for."""
+    def prototype_study(self, run: Run) -> PrototypeStudy:
+        """What a run's prototypes do; begun when it is first asked for."""
         with self._lock:
-            if id(run) not in self._surveys:
-                self._surveys[id(run)] = Survey(run, self.cases, self.worker)
-            return self._surveys[id(run)]
+            if id(run) not in self._prototype_studies:
+                self._prototype_studies[id(run)] = PrototypeStudy(run, self.manifest)
+            return self._prototype_studies[id(run)]
+
+    def add_run(self, run: Run) -> str:
+        """Serve one more run; its name."""
+        with self._lock:
+            self.runs = _named([*self.runs.values(), run])
+            return list(self.runs)[-1]
 
     def close(self) -> None:
         """End the threads and close the files."""
-        for survey in self._surveys.values():
-            survey.close()
+        for study in self._prototype_studies.values():
+            study.close()
         self.worker.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
         if self.study is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
 
 if TYPE_CHECKING:
+    from protopyramid.api import Edited
     from protopyramid.explanations.explanation import Explanation
     from protopyramid.model.network import PrototypeNetwork
     from protopyramid.prototypes.cases import CaseBook
@@ -76,6 +77,24 @@ class Run:
         from protopyramid.explanations.explanation import explain_file
 
         return explain_file(self, image, region=region, evidence=evidence)
+
+    def edit(
+        self,
+        *,
+        remove: Sequence[int] = (),
+        require: Sequence[int] | Mapping[int, float] = (),
+        weights: Mapping[int, Mapping[str, float]] | None = None,
+        data: str | Path | None = None,
+        out: str | Path | None = None,
+    ) -> Edited:
+        """Remove or require prototypes and fit the head again, or choose its weights by hand.
+
+        Without `out`, nothing is written: `.plan` tells the best achievable loss, the metrics on validation
+        and the predictions that change. See docs/editing.md.
+        """
+        from protopyramid.api import edit
+
+        return edit(self, remove=remove, require=require, weights=weights, data=data, out=out)
 
     @cached_property
     def cases(self) -> CaseBook:

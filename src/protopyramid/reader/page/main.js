@@ -20,6 +20,13 @@ class App extends EventTarget {
     return this.runs[$("run").selectedIndex] ?? this.runs[0];
   }
 
+  /** Offer one more model; the chosen one stays. */
+  addRun(run) {
+    this.runs.push(run);
+    $("run").append(option(run.name, run.name));
+    $("run-label").hidden = false;
+  }
+
   fail(error) {
     if (error.name !== "AbortError") tell($("error"), error.message);
   }
