@@ -10,6 +10,15 @@ export const words = {
 
   commonKeys: [["?", "this list"]],
 
+  // Reader study and Annotate (film_panel.js)
+  filmKeys: [
+    ["+  −", "zoom"],
+    ["Arrows", "move the film"],
+    ["F", "fit"],
+    ["I", "invert"],
+    ["[  ]", "narrower, wider window"],
+    [",  .", "brighter, darker"],
+  ],
   // Saving an edited model (edit.js)
   edit: {
     title: "Save an edited model",
@@ -31,6 +40,72 @@ export const words = {
   // Reader study (readings.js)
   readings: {
     title: "Reader study",
+    notServed: "No reader study is being served. Whoever runs the study starts one with:",
+    command: "protopyramid serve RUN --data MANIFEST --readings FOLDER",
+    steps: (cases) => [
+      `You will see ${cases} cases, one after the other, in an order of your own.`,
+      "Read each one on your own first: margin, how sure you are, BI-RADS.",
+      "Then the model shows what it thinks, and why. Keep your answer or change it; both are fine.",
+      "Every answer is kept at once. You can stop at any time and continue later under the same name.",
+    ],
+    yourName: "Your name or code",
+    begin: "Start reading",
+    goOn: "Continue as",
+    progress: (done, cases) => (done >= cases ? `all ${cases} cases read` : `${done} of ${cases} cases read`),
+    forCoordinators: "For those who run the study",
+    resultsWarning: "Results hold the right answers: readers should not see them before they have finished.",
+    results: "Results",
+    counting: "Adding up…",
+    doneTitle: "You have read all cases. Thank you.",
+    done: (cases) => `All ${cases} cases are kept; there is nothing left to do.`,
+    back: "Back to the start",
+    pause: "Stop here and continue later",
+    canvas: "Film of the case. Arrows move it, plus and minus zoom.",
+    place: (place, cases) => `Case ${place} of ${cases}`,
+    unaided: "Step 1 of 2: on your own",
+    aided: "Step 2 of 2: with the model",
+    modelSays: "The model suggests",
+    yourAnswer: "Your answer now",
+    saidAlone: (margin, confidence, birads) => `On your own you said: ${margin}, ${confidence} % sure, BI-RADS ${birads}.`,
+    margin: "Margin",
+    marginKeys: ["1", "2", "3", "4", "5", "6", "7", "8", "9"],
+    confidence: "How sure are you of this margin?",
+    notSet: "not set",
+    guess: "0: a guess",
+    certain: "100: certain",
+    birads: "BI-RADS",
+    biradsMeanings: {
+      0: "incomplete", 1: "negative", 2: "benign", 3: "probably benign", "4A": "low suspicion",
+      "4B": "moderate suspicion", "4C": "high suspicion", 5: "highly suggestive of malignancy", 6: "known malignancy",
+    },
+    saveUnaided: "Save and show the model",
+    saveAided: "Save and go to the next case",
+    about: (readers, readings, cases, all, run) =>
+      `${readers} ${readers === 1 ? "reader" : "readers"}, ${readings} complete ${readings === 1 ? "reading" : "readings"} of ${cases} of ${all} cases, with the model ${run}.`,
+    noReadings: "No case has been read to the end yet.",
+    of: (happened, could) => `${happened} of ${could}`,
+    rates: {
+      over_reliance: "over-reliance: right alone, then changed to the model's wrong answer",
+      correction: "right corrections: wrong alone, then right with a model that was right",
+      changed: "of all readings changed their margin after seeing the model",
+    },
+    measures: {
+      auroc: "AUROC",
+      accuracy: "Accuracy",
+      seconds: "Seconds per case",
+      confidence: "Confidence (0–100)",
+      kappa_readers: "Agreement between readers (kappa)",
+      kappa_truth: "Agreement with the truth (kappa)",
+      kappa_model: "Agreement with the model (kappa)",
+    },
+    comparedHead: ["", "on their own", "with the model", "difference"],
+    comparedCaption: "Readers on their own and with the model",
+    peopleHead: ["", "AUROC alone", "AUROC with model", "seconds alone", "seconds with model", "over-reliance", "right corrections"],
+    peopleCaption: "Each reader",
+    ratingMethod:
+      "AUROC: one margin against the others, mean over margins and readers; a reader's rating of a margin is the confidence where it was chosen, and minus the confidence where it was not.",
+    download: "Download all readings (CSV)",
+    keyList: [["1 … 9", "choose a margin"]],
   },
 
   // Annotate (annotate.js)
