@@ -40,8 +40,8 @@ def commands_page() -> str:
     root = typer.main.get_command(app)
     parts = [
         "# Commands",
-        "Exit code 0: done. 2: the input is wrong, told in one line. 1: a bug, or a problem that `doctor` found. "
-        "130 or 143: stopped by a signal, with everything saved.",
+        "Exit code 0: done. 2: the input is wrong, told in one line. 1: a bug, or a problem that `doctor` "
+        "found. 130 or 143: stopped by a signal, with everything saved.",
     ]
     for words, command in walk(root, (NAME,)):
         context = click.Context(command, info_name=" ".join(words), terminal_width=100)
@@ -62,9 +62,9 @@ def settings_page() -> str:
     origins = preset_origins(PAPER)
     parts = [
         "# Settings",
-        f"Each key as it is written in a TOML file or after `--set`. The value is that of `{PAPER}`, the paper to the "
-        f"letter, with where it comes from; the last column is the value of `{OURS}`, our variant, where it differs. "
-        f"`{NAME} presets show NAME` prints any preset with these descriptions.",
+        f"Each key as it is written in a TOML file or after `--set`. The value is that of `{PAPER}`, the "
+        f"paper to the letter, with where it comes from; the last column is the value of `{OURS}`, our variant, "
+        f"where it differs. `{NAME} presets show NAME` prints any preset with these descriptions.",
     ]
     sections: dict[str, list[str]] = {}
     for key, text in descriptions().items():
