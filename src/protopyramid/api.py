@@ -17,12 +17,13 @@ from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run, load_run
 from protopyramid.utils.files import check_output_folder
+from protopyramid.utils.opening import is_folder, real_path
 from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
     from protopyramid.evaluation.comparison_results import Comparison
-    from protopyramid.evaluation.faithfulness import Faithfulness
+    from protopyramid.evaluation.faithfulness_results import Faithfulness
     from protopyramid.evaluation.ood_check import FlagRates
     from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
@@ -127,6 +128,7 @@ def evaluate(
     seed: int = 0,
     colour_map: str = COLOUR_MAP,
     progress: Update | None = None,
+    source: str = "",
 ) -> Evaluation:
     """Evaluate a run on a split: AUROC, calibration, and where its prototypes activate.
 
@@ -142,6 +144,8 @@ def evaluate(
         seed: Seed of the resamples.
         colour_map: Matplotlib colormap of the report's heat maps.
         progress: Called with (images done, images in all).
+        source: Only the rows of this dataset, in a manifest of several; the files are then called
+            evaluation/SPLIT@SOURCE, and card and report stay as they are.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -155,9 +159,11 @@ def evaluate(
     from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
 
     run = _loaded(run)
-    chosen = data if isinstance(data, EvaluatedSplit) else evaluated_split(run, data, split, force)
+    chosen = data
+    if not isinstance(chosen, EvaluatedSplit):
+        chosen = evaluated_split(run, chosen, split, force, source)
     result = evaluate_split(run, chosen, bootstrap, seed, progress)
-    if chosen.name == "test":
+    if chosen.key == "test":
         from protopyramid.reports.model_card import write_model_card
         from protopyramid.reports.report import write_report
 
@@ -171,7 +177,7 @@ def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRa
     from protopyramid.evaluation.ood_check import flag_rates
 
     found = flag_rates(run, chosen, seed)
-    return found, run.folder.write_json(layout.flags(chosen.name), found.to_json())
+    return found, run.folder.write_json(layout.flags(chosen.key), found.to_json())
 
 
 def faithfulness(
@@ -207,7 +213,7 @@ def faithfulness(
     if out is not None:
         write_json(Path(out), found.to_json())
         return found, Path(out)
-    return found, run.folder.write_json(layout.faithfulness(chosen.name), found.to_json())
+    return found, run.folder.write_json(layout.faithfulness(chosen.key), found.to_json())
 
 
 def predict(
@@ -499,7 +505,7 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
 
     if isinstance(source, Config):
         return write_architecture(source, out)
-    if not Path(source).is_dir():
+    if not is_folder(Path(source)):
         return write_architecture(load_config(source), out)
     folder = RunFolder(source)
     folder.check_format()
@@ -683,7 +689,7 @@ def _check_distinct(runs: Sequence[Run]) -> None:
     """Refuse a run that is given twice."""
     seen: set[Path] = set()
     for run in runs:
-        path = run.folder.path.resolve()
+        path = real_path(run.folder.path)
         if path in seen:
             raise UserError(f"{run.folder.path}: this run is given twice; give each run once")
         seen.add(path)

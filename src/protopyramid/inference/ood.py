@@ -34,6 +34,7 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import split_samples, training_manifest
 from protopyramid.runs.run import Run
+from protopyramid.utils.opening import WEIGHTS, read_file
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -318,7 +319,7 @@ def _checked_limits(run: Run) -> Limits | None:
 
 def limits_digest(run: Run) -> str:
     """Hash of what the limits of a run hold for: the saved model and the settings that they see."""
-    return digest_of((run.folder / layout.MODEL).read_bytes(), run.config)
+    return digest_of(read_file(run.folder / layout.MODEL, WEIGHTS), run.config)
 
 
 def digest_of(model: bytes, config: Config) -> str:

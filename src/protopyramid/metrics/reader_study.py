@@ -212,7 +212,7 @@ _OfReader = tuple[float | None, Callable[[Array], Array]]
 
 def _draws(readings: Readings, resamples: int, seed: int) -> _Draws:
     cases = resample_weights(readings.patients, resamples, seed)
-    read = {readings.patients[case] for case in np.flatnonzero(readings.complete.any(0))}
+    read = {readings.patients[int(case)] for case in np.flatnonzero(readings.complete.any(0))}
     if len(readings.readers) < 2:
         return _Draws(np.ones((resamples, len(readings.readers))), cases, len(read) > 1)
     drawn = resample_weights(readings.readers, resamples, seed + 1)

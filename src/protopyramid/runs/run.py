@@ -16,6 +16,7 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
+from protopyramid.utils.opening import is_file, is_folder, real_path
 
 if TYPE_CHECKING:
     from protopyramid.api import Edited
@@ -38,12 +39,12 @@ class Run:
     @property
     def name(self) -> str:
         """The folder's name."""
-        return self.folder.path.resolve().name
+        return real_path(self.folder.path).name
 
     @property
     def start(self) -> str:
         """The weights that training started from, as recorded; "" where nothing is."""
-        return self.provenance.backbone if (self.folder / layout.DATA).is_file() else ""
+        return self.provenance.backbone if is_file(self.folder / layout.DATA) else ""
 
     @property
     def system_title(self) -> str:
@@ -115,11 +116,11 @@ def load_run(path: str | Path) -> Run:
     from protopyramid.model.build import build_model
 
     folder = RunFolder(path)
-    if not folder.path.is_dir():
+    if not is_folder(folder.path):
         raise UserError(f"{folder.path}: no such run folder")
     folder.check_format()
     config = load_config(folder / layout.CONFIG, warn=False)
-    if not (folder / layout.MODEL).is_file():
+    if not is_file(folder / layout.MODEL):
         raise UserError(
             f"{folder.path}: its training has not finished (no {layout.MODEL}); "
             f"finish it first: protopyramid train … --out {folder.path} --resume"

@@ -18,7 +18,7 @@ from protopyramid.metrics.reader_study import (
 )
 from protopyramid.reader.readings.plan import STAGES
 from protopyramid.reader.readings.store import KeptAnswer, Reading, ReadingStore
-from protopyramid.utils.tables import Cell, csv_text, number, spreadsheet_safe
+from protopyramid.utils.tables import Cell, csv_text, number
 
 OVER_RELIANCE, CORRECTION = "over-reliance", "correction"
 ANSWER_COLUMNS = ("margin", "confidence", "birads", "seconds", "openings", "answered_at")
@@ -68,7 +68,7 @@ RATES = (
 def readings_csv(store: ReadingStore) -> str:
     """One row per reading, that is, per reader and case; safe to open in a spreadsheet."""
     rows = [_row(store, reading) for reading in store.readings()]
-    return csv_text(COLUMNS, [[spreadsheet_safe(cell) for cell in row] for row in rows])
+    return csv_text(COLUMNS, rows)
 
 
 def study_summary(store: ReadingStore, resamples: int = 1000, seed: int = 0) -> Summary:
