@@ -1,7 +1,7 @@
 """The names of all files of a run folder: spelled here and nowhere else.
 
 config.toml  model.safetensors  prototypes.json  prototypes/NNN.png  metrics.jsonl  thresholds.json
-evaluation/SPLIT.json  report.html  MODEL_CARD.md  data.json  checkpoint/  format
+reference.json  evaluation/SPLIT.json  report.html  MODEL_CARD.md  data.json  checkpoint/  format
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ PICTURES = "prototypes"
 METRICS = "metrics.jsonl"
 DATA = "data.json"
 THRESHOLDS = "thresholds.json"
+REFERENCE = "reference.json"
 EVALUATION = "evaluation"
 REPORT = "report.html"
 CARD = "MODEL_CARD.md"
