@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 Place = str | Path
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 COLOUR_MAP = "inferno"  # that of figures/drawing.py, which is imported only when something is drawn
-FIGURE_KINDS = (".png", ".pdf", ".json")
+FORMATS = (
+    "png",
+    "json",
+)  # of an explanation; a PDF takes five times as long and is made when asked for
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -91,7 +94,9 @@ def train(
 
 
 def finish(run: Run | Place) -> Run:
-    """Write what a trained run still lacks: its scores, out-of-distribution limits, then its model card.
+    """Write what a trained run still lacks: its scores, out-of-distribution limits, reference, model card.
+
+    The reference of explanations is what an average training image scores (inference/reference.py).
 
     Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
 
@@ -100,6 +105,7 @@ def finish(run: Run | Place) -> Run:
     import torch
 
     from protopyramid.inference.ood import limits_are_current, write_threshold
+    from protopyramid.inference.reference import reference_is_current, write_reference
     from protopyramid.prototypes.health import source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
@@ -110,6 +116,9 @@ def finish(run: Run | Place) -> Run:
     if not limits_are_current(run):
         with progress_bar("computing out-of-distribution limits", announce=True) as update:
             write_threshold(run, update)
+    if not reference_is_current(run):
+        with progress_bar("scoring the average training image", announce=True) as update:
+            write_reference(run, update)
     if not (run.folder / layout.CARD).is_file():
         for text in source_warnings(run, source_pointing(run)):
             warnings.warn(text, stacklevel=2)
@@ -294,8 +303,9 @@ def explain(
     *,
     region: Box | None = None,
     evidence: bool = False,
+    against: str | None = None,
 ) -> Explanation:
-    """Explain one image: every class score as a sum over prototypes, with the cases behind them.
+    """Explain one image: why this class and not another, as a sum over prototypes and their cases.
 
     Args:
         run: A run, or its folder.
@@ -305,6 +315,7 @@ def explain(
             is made so around its centre. By default all of the image.
         evidence: Also find the evidence regions of the strongest prototypes: the smallest parts of the image
             that keep 90 % of the rise of their similarity.
+        against: The class that the predicted one is compared with, by default the runner-up.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -315,7 +326,7 @@ def explain(
     """
     from protopyramid.explanations.explanation import explain_file
 
-    return explain_file(_loaded(run), image, name, region, evidence)
+    return explain_file(_loaded(run), image, name, region, evidence, against)
 
 
 @dataclass(frozen=True)
@@ -342,8 +353,11 @@ def explain_all(
     top: int = 5,
     colour_map: str = COLOUR_MAP,
     evidence: bool = False,
+    against: str | None = None,
+    formats: Sequence[str] = FORMATS,
+    unreadable: Callable[[Path, UserError], None] | None = None,
 ) -> Iterator[SavedExplanation]:
-    """Explain images one after the other and write each explanation to `out` as PNG, PDF and JSON.
+    """Explain images one after the other and write each explanation to `out`, by default as PNG and JSON.
 
     Args:
         run: A run, or its folder.
@@ -358,8 +372,14 @@ def explain_all(
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
         evidence: Also find the evidence regions of the prototypes in the figure, and outline them there.
+        against: The class that the predicted one is compared with, by default the runner-up.
+        formats: What to write: `png`, `pdf`, `svg` (the figure) and `json` (all numbers).
+        unreadable: As in `predict`.
     """
-    from protopyramid.explanations.explanation import explain_sample
+    from protopyramid.explanations.contrast import check_class
+    from protopyramid.explanations.explanation import explain_prepared
+    from protopyramid.explanations.origin import open_sample
+    from protopyramid.explanations.result import check_formats
     from protopyramid.figures.drawing import check_colour_map
     from protopyramid.inference.requests import Marks, requested, table_of
 
@@ -367,19 +387,32 @@ def explain_all(
     check_output_folder(folder)
     check_colour_map(colour_map)
     paths = _paths(images)
+    suffixes = check_formats(formats)
     run = _loaded(run)
+    check_class(against, run.config.data.classes, "--against")
     request = requested(run, paths, split, Marks(regions, regions_mm, lesions), crop)
     samples = request.samples[:limit] if limit else request.samples
     in_table = table_of(paths, split) is not None
     names = [each.name if in_table else Path(each.name).name for each in samples]
     stems = distinct_stems(names)
+    failed: list[UserError] = []
     for number, (sample, name, stem) in enumerate(zip(samples, names, stems, strict=True), 1):
-        explanation = explain_sample(run, replace(sample, name=name), request.data)
+        try:
+            prepared, origin = open_sample(run, replace(sample, name=name), request.data)
+        except UserError as error:
+            if unreadable is None:
+                raise
+            failed.append(error)
+            unreadable(sample.image, error)
+            continue
+        explanation = explain_prepared(run, prepared.image, name, origin).compared_with(against)
         if evidence:
             explanation = explanation.with_evidence(top)
-        paths_written = [folder / f"{stem}{kind}" for kind in FIGURE_KINDS]
+        paths_written = [folder / f"{stem}{suffix}" for suffix in suffixes]
         explanation.save_all(paths_written, top, colour_map)
         yield SavedExplanation(explanation, paths_written, number, len(samples))
+    if len(failed) == len(samples) > 0:
+        raise failed[0]
 
 
 def distinct_stems(names: Sequence[str]) -> list[str]:

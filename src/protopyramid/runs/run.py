@@ -69,15 +69,20 @@ class Run:
         return predict_regions(self, images, regions)
 
     def explain(
-        self, image: str | Path, region: Box | None = None, evidence: bool = False
+        self,
+        image: str | Path,
+        region: Box | None = None,
+        evidence: bool = False,
+        against: str | None = None,
     ) -> Explanation:
         """The case-based explanation of one image file, or of a region of it as in `predict`.
 
-        With `evidence`, it has the evidence regions of the strongest prototypes, too.
+        With `evidence`, it has the evidence regions of the strongest prototypes, too. `against` is the class
+        that the predicted one is compared with, by default the runner-up.
         """
         from protopyramid.explanations.explanation import explain_file
 
-        return explain_file(self, image, region=region, evidence=evidence)
+        return explain_file(self, image, region=region, evidence=evidence, against=against)
 
     def edit(
         self,
