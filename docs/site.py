@@ -63,7 +63,7 @@ def settings_page() -> str:
     parts = [
         "# Settings",
         f"Each key as it is written in a TOML file or after `--set`. The value is that of `{PAPER}`, the "
-        f"paper to the letter, with where it comes from; the last column is the value of `{OURS}`, our variant, "
+        f"paper to the letter, with where it comes from; the last column is that of `{OURS}`, our variant, "
         f"where it differs. `{NAME} presets show NAME` prints any preset with these descriptions.",
     ]
     sections: dict[str, list[str]] = {}
