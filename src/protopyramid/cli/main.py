@@ -35,6 +35,7 @@ from protopyramid.cli import (
     study,
     train,
 )
+from protopyramid.cli.editing import NumbersCommand
 from protopyramid.cli.help import Help, help_unless_command
 from protopyramid.errors import UserError
 
@@ -76,7 +77,7 @@ for verb in (
     study.study,
     bench.bench,
 ):
-    app.command()(verb)
+    app.command(cls=NumbersCommand if verb is prototypes.prototypes else None)(verb)
 
 
 def _version(wanted: bool) -> None:
