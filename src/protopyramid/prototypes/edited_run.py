@@ -13,6 +13,7 @@ from safetensors.torch import save
 
 from protopyramid import __version__
 from protopyramid.inference.ood import digest_of
+from protopyramid.inference.reference import table_reference, write_reference_file
 from protopyramid.inference.score_table import ScoreTable, write_scores
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.prototypes.editing import EditPlan
@@ -21,6 +22,7 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import write_provenance
 from protopyramid.runs.run import Run
+from protopyramid.utils.opening import IMAGE, RECORDS, read_file
 
 
 def write_edit(run: Run, plan: EditPlan, table: ScoreTable, folder: RunFolder) -> None:
@@ -37,6 +39,7 @@ def write_edit(run: Run, plan: EditPlan, table: ScoreTable, folder: RunFolder) -
     left = table.columns(plan.kept)
     splits = run.provenance.splits if _has_data(run) else {}
     write_scores(folder, left, digest, splits)
+    write_reference_file(folder, table_reference(left, model.head.weight), digest)
     # The model last: where it is, everything else is.
     folder.write_tensors(layout.MODEL, model.state_dict())
 
@@ -70,7 +73,7 @@ def history_record(run: Run, plan: EditPlan) -> dict[str, Any]:
 
 
 def _model_bytes(model: PrototypeNetwork) -> bytes:
-    """What model.safetensors will hold: the scores are written before it."""
+    """What model.safetensors will hold: scores and reference are written before it."""
     return save({name: each.cpu().contiguous() for name, each in model.state_dict().items()}, {})
 
 
@@ -80,7 +83,7 @@ def _write_prototypes(run: Run, folder: RunFolder, kept: Sequence[int]) -> None:
     for new, old in enumerate(kept):
         picture = run.folder / layout.picture(old)
         if picture.is_file():
-            folder.write_bytes(layout.picture(new), picture.read_bytes())
+            folder.write_bytes(layout.picture(new), read_file(picture, IMAGE))
     content = [replace(records[old], index=new).to_json() for new, old in enumerate(kept)]
     folder.write_json(layout.PROTOTYPES, content)
 
@@ -93,7 +96,7 @@ def _write_history(run: Run, folder: RunFolder, plan: EditPlan) -> None:
         history = [*origin.edits, record]
         write_provenance(folder, origin.model_copy(update={"edits": history}))
     if (run.folder / layout.METRICS).is_file():
-        folder.write_bytes(layout.METRICS, (run.folder / layout.METRICS).read_bytes())
+        folder.write_bytes(layout.METRICS, read_file(run.folder / layout.METRICS, RECORDS))
     folder.append_line(layout.METRICS, json.dumps(record))
 
 
