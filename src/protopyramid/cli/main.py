@@ -37,6 +37,7 @@ from protopyramid.cli import (
     study,
     train,
 )
+from protopyramid.cli.editing import NumbersCommand
 from protopyramid.cli.help import Help, help_unless_command
 from protopyramid.errors import UserError, printable
 from protopyramid.utils.quiet import own_stderr
@@ -90,7 +91,7 @@ for verb in (
     bench.bench,
     doctor.doctor,
 ):
-    app.command()(verb)
+    app.command(cls=NumbersCommand if verb is prototypes.prototypes else None)(verb)
 
 
 def _version(wanted: bool) -> None:

@@ -19,8 +19,10 @@ from protopyramid.data.manifest import Sample, read_manifest
 from protopyramid.data.store import ImageStore
 from protopyramid.inference.batches import evidence_batches
 from protopyramid.inference.ood import MAX_FEATURES, file_stamp, limits_digest, limits_for
+from protopyramid.inference.score_table import ScoreTable
 from protopyramid.metrics.prototype_health import unused
 from protopyramid.runs import layout
+from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import split_samples, training_manifest
 from protopyramid.runs.run import Run
 
@@ -137,6 +139,19 @@ def training_reference(
     )
 
 
+def table_reference(table: ScoreTable, weight: Tensor) -> Reference:
+    """The reference from stored scores of training images and a head (C, m): no images are needed."""
+    scores, labels = table.train.scores, [str(label) for label in table.train.labels.tolist()]
+    weight = weight.detach().cpu()
+    return Reference(
+        split="train",
+        images=len(scores),
+        scores=tuple(balanced_mean(scores, labels).tolist()),
+        balanced=True,
+        unused=tuple(unused(weight, scores @ weight.T, scores)),
+    )
+
+
 # -- files ---------------------------------------------------------------------------------------
 def write_reference(run: Run, progress: Progress = lambda done, total: None) -> None:
     """Write reference.json of a run from its training images, where they still exist."""
@@ -146,7 +161,12 @@ def write_reference(run: Run, progress: Progress = lambda done, total: None) -> 
     samples = split_samples(read_manifest(manifest), "train", run.provenance.splits)
     found = training_reference(run, samples, progress)
     if found is not None:
-        run.folder.write_json(FILE, {**found.to_json(), "digest": limits_digest(run)})
+        write_reference_file(run.folder, found, limits_digest(run))
+
+
+def write_reference_file(folder: RunFolder, reference: Reference, digest: str) -> None:
+    """Write reference.json; `digest` is what the reference holds for."""
+    folder.write_json(FILE, {**reference.to_json(), "digest": digest})
 
 
 def reference_is_current(run: Run) -> bool:
