@@ -38,6 +38,7 @@ def serve(
     """Serve runs until the process is stopped; the first thing said is the address."""
     token = token or (None if is_loopback(host) else secrets.token_urlsafe(24))
     reader = Reader([load_run(path) for path in runs], _cases(data), limits)
+    reader.manifest = data
     listening = listen(host, port)
     number = listening.getsockname()[1]
     access = Access(host, number, token)
