@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 Place = str | Path
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 COLOUR_MAP = "inferno"  # that of figures/drawing.py, which is imported only when something is drawn
-FORMATS = (
-    "png",
-    "json",
-)  # of an explanation; a PDF takes five times as long and is made when asked for
+FORMATS = ("png", "json")  # of an explanation; a PDF takes five times as long: when asked for
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -95,9 +92,7 @@ def train(
 
 
 def finish(run: Run | Place) -> Run:
-    """Write what a trained run still lacks: its scores, out-of-distribution limits, reference, model card.
-
-    The reference of explanations is what an average training image scores (inference/reference.py).
+    """Write what a trained run still lacks: its scores, out-of-distribution limits, then its model card.
 
     Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
 
@@ -106,7 +101,6 @@ def finish(run: Run | Place) -> Run:
     import torch
 
     from protopyramid.inference.ood import limits_are_current
-    from protopyramid.inference.reference import reference_is_current, write_reference
     from protopyramid.prototypes.health import source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
@@ -116,9 +110,6 @@ def finish(run: Run | Place) -> Run:
     table = keep_scores(run)
     if not limits_are_current(run):
         _write_limits(run, table)
-    if not reference_is_current(run):
-        with progress_bar("scoring the average training image", announce=True) as update:
-            write_reference(run, update)
     if not (run.folder / layout.CARD).is_file():
         for text in source_warnings(run, source_pointing(run)):
             warnings.warn(text, stacklevel=2)

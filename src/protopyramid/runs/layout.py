@@ -1,8 +1,7 @@
 """The names of all files of a run folder: spelled here and nowhere else.
 
 config.toml  model.safetensors  prototypes.json  prototypes/NNN.png  metrics.jsonl  thresholds.json
-scores.safetensors  reference.json  evaluation/SPLIT.json  report.html  MODEL_CARD.md  data.json
-checkpoint/  format
+scores.safetensors  evaluation/SPLIT.json  report.html  MODEL_CARD.md  data.json  checkpoint/  format
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ METRICS = "metrics.jsonl"
 DATA = "data.json"
 THRESHOLDS = "thresholds.json"
 SCORES = "scores.safetensors"
-REFERENCE = "reference.json"
 EVALUATION = "evaluation"
 REPORT = "report.html"
 CARD = "MODEL_CARD.md"
