@@ -8,7 +8,7 @@ annotation's share of the pixels. Without an annotation they are None, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,10 +55,15 @@ class PairMean:
 
 @dataclass(frozen=True)
 class PairMeanWithChance(PairMean):
-    """A mean beside its chance level over the same pairs."""
+    """A mean beside its chance level over the same pairs.
+
+    The chance level of a class on one level is that of the class: every level has the same images.
+    """
 
     chance: float | None
     chance_per_class: Mapping[str, float | None]
+    chance_per_level: Mapping[str, float | None] = field(default_factory=dict)
+    per_class_and_level: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,7 @@ class LocalisationPass:
                 self._places.append(places(activation, fine[rows], lesion[rows]))
                 self._images.append((rows + self._seen).numpy())
                 self._prototypes.append(numbers[columns].numpy())
-        self._chance.append((_chance(fine), _chance(lesion)))
+        self._chance.append((annotation_share(fine), annotation_share(lesion)))
         self._seen += len(labels)
 
     def result(self) -> Localisation:
@@ -196,7 +201,7 @@ class LocalisationPass:
         )
 
 
-def _chance(annotation: Tensor) -> Array:
+def annotation_share(annotation: Tensor) -> Array:
     """The annotation's share of the pixels, NaN where it is missing. bool (B, S, S) -> (B,)."""
     share: Array = annotation.flatten(1).double().mean(1).numpy()
     return np.where(share > 0, share, np.nan)
@@ -261,16 +266,13 @@ class _Pairs:
     def mean(self, values: Array) -> PairMean:
         """The mean of values (P,)."""
         image = self.localisation.image
-        by_level = self.levels[self.localisation.prototype]
         known = ~np.isnan(values)
         sums = _sums(values, image, len(self.labels))
         return PairMean(
             mean=_mean(values),
             ci95=mean_interval(*sums, self.weights) if known.any() else None,
             per_class=self._per_class(values),
-            per_level={
-                str(level): _mean(values[by_level == level]) for level in np.unique(self.levels)
-            },
+            per_level=self._per_level(values),
             images=len(np.unique(image[known])),
             pairs=int(known.sum()),
         )
@@ -282,11 +284,24 @@ class _Pairs:
             **vars(self.mean(values)),
             chance=_mean(level),
             chance_per_class=self._per_class(level),
+            chance_per_level=self._per_level(level),
+            per_class_and_level={
+                name: self._per_level(np.where(owned, values, np.nan))
+                for name, owned in self._owned()
+            },
         )
 
     def _per_class(self, values: Array) -> dict[str, float | None]:
+        return {name: _mean(values[owned]) for name, owned in self._owned()}
+
+    def _per_level(self, values: Array) -> dict[str, float | None]:
+        levels = self.levels[self.localisation.prototype]
+        return {str(each): _mean(values[levels == each]) for each in np.unique(self.levels)}
+
+    def _owned(self) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+        """Each class, and which pairs are of its images, (P,)."""
         owners = self.labels[self.localisation.image]
-        return {name: _mean(values[owners == number]) for number, name in enumerate(self.classes)}
+        return ((name, owners == number) for number, name in enumerate(self.classes))
 
 
 def _mean(values: Array) -> float | None:

@@ -87,10 +87,18 @@ def unused(head_weight: Tensor, logits: Tensor, scores: Tensor) -> list[int]:
 
     head_weight (C, m), logits (N, C), scores (N, m).
     """
+    return _where(times_leading(head_weight, logits, scores) == 0)
+
+
+def times_leading(head_weight: Tensor, logits: Tensor, scores: Tensor) -> Tensor:
+    """On how many images a prototype is among the three greatest contributions to the predicted class.
+
+    head_weight (C, m), logits (N, C), scores (N, m) -> (m,).
+    """
     contributions = head_weight[logits.argmax(1)] * scores
-    count = min(TOP_CONTRIBUTIONS, contributions.shape[1])
-    used = contributions.topk(count, dim=1).indices.flatten().tolist()
-    return sorted(set(range(contributions.shape[1])) - set(used))
+    m = contributions.shape[1]
+    leading = contributions.topk(min(TOP_CONTRIBUTIONS, m), dim=1).indices
+    return torch.bincount(leading.flatten(), minlength=m)
 
 
 def ever_shown(head_weight: Tensor, logits: Tensor, scores: Tensor, rows: int) -> list[int]:
