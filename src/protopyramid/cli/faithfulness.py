@@ -26,11 +26,11 @@ SENTENCE = (
 
 
 MEASURES = (
-    "focused, dual: how far the highest similarity falls when only what is shown, or only the rest, is blurred "
-    "or darkened; pointing, energy: peak, and map above its mean, inside mask / lesion box (chance in "
-    "brackets); stability: peak on the same part under noise; continuity: overlap of what is shown before and "
-    "after noise; contrastivity: 1 - overlap with what another prototype shows; consistency: prototypes with "
-    "one part on 80 % of their images; purity: commonest part on a prototype's ten best images."
+    "focused, dual: how far the highest similarity falls when only what is shown, or only the rest, is "
+    "blurred or darkened; pointing, energy: peak, and map above its mean, inside mask / lesion box (chance "
+    "in brackets); stability: peak on the same part under noise; continuity: overlap of what is shown "
+    "before and after noise; contrast: 1 - overlap with what another prototype shows; consist.: prototypes "
+    "with one part on 80 % of their images; purity: commonest part on a prototype's ten best images."
 )
 
 
