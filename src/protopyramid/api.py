@@ -322,7 +322,7 @@ def explain(
     name: str | None = None,
     *,
     region: Box | None = None,
-    evidence: bool = False,
+    evidence: bool = True,
     against: str | None = None,
 ) -> Explanation:
     """Explain one image: why this class and not another, as a sum over prototypes and their cases.
@@ -372,7 +372,7 @@ def explain_all(
     limit: int = 0,
     top: int = 5,
     colour_map: str = COLOUR_MAP,
-    evidence: bool = False,
+    evidence: bool = True,
     against: str | None = None,
     formats: Sequence[str] = FORMATS,
     unreadable: Callable[[Path, UserError], None] | None = None,

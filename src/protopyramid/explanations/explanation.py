@@ -53,7 +53,7 @@ def explain_file(
     image: str | Path,
     name: str | None = None,
     region: Box | None = None,
-    evidence: bool = False,
+    evidence: bool = True,
     against: str | None = None,
 ) -> Explanation:
     """The explanation of an image file, called `name` or else by the file's name.

@@ -72,7 +72,7 @@ class Run:
         self,
         image: str | Path,
         region: Box | None = None,
-        evidence: bool = False,
+        evidence: bool = True,
         against: str | None = None,
     ) -> Explanation:
         """The case-based explanation of one image file, or of a region of it as in `predict`.
