@@ -17,12 +17,13 @@ from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run, load_run
 from protopyramid.utils.files import check_output_folder
+from protopyramid.utils.opening import is_folder, real_path
 from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
     from protopyramid.evaluation.comparison_results import Comparison
-    from protopyramid.evaluation.faithfulness import Faithfulness
+    from protopyramid.evaluation.faithfulness_results import Faithfulness
     from protopyramid.evaluation.ood_check import FlagRates
     from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 Place = str | Path
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 COLOUR_MAP = "inferno"  # that of figures/drawing.py, which is imported only when something is drawn
-FIGURE_KINDS = (".png", ".pdf", ".json")
+FORMATS = (
+    "png",
+    "json",
+)  # of an explanation; a PDF takes five times as long and is made when asked for
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -90,7 +94,9 @@ def train(
 
 
 def finish(run: Run | Place) -> Run:
-    """Write what a trained run still lacks: its scores, out-of-distribution limits, then its model card.
+    """Write what a trained run still lacks: its scores, out-of-distribution limits, reference, model card.
+
+    The reference of explanations is what an average training image scores (inference/reference.py).
 
     Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
 
@@ -99,6 +105,7 @@ def finish(run: Run | Place) -> Run:
     import torch
 
     from protopyramid.inference.ood import limits_are_current, write_threshold
+    from protopyramid.inference.reference import reference_is_current, write_reference
     from protopyramid.prototypes.health import source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
@@ -109,6 +116,9 @@ def finish(run: Run | Place) -> Run:
     if not limits_are_current(run):
         with progress_bar("computing out-of-distribution limits", announce=True) as update:
             write_threshold(run, update)
+    if not reference_is_current(run):
+        with progress_bar("scoring the average training image", announce=True) as update:
+            write_reference(run, update)
     if not (run.folder / layout.CARD).is_file():
         for text in source_warnings(run, source_pointing(run)):
             warnings.warn(text, stacklevel=2)
@@ -127,6 +137,7 @@ def evaluate(
     seed: int = 0,
     colour_map: str = COLOUR_MAP,
     progress: Update | None = None,
+    source: str = "",
 ) -> Evaluation:
     """Evaluate a run on a split: AUROC, calibration, and where its prototypes activate.
 
@@ -142,6 +153,8 @@ def evaluate(
         seed: Seed of the resamples.
         colour_map: Matplotlib colormap of the report's heat maps.
         progress: Called with (images done, images in all).
+        source: Only the rows of this dataset, in a manifest of several; the files are then called
+            evaluation/SPLIT@SOURCE, and card and report stay as they are.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -155,9 +168,11 @@ def evaluate(
     from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
 
     run = _loaded(run)
-    chosen = data if isinstance(data, EvaluatedSplit) else evaluated_split(run, data, split, force)
+    chosen = data
+    if not isinstance(chosen, EvaluatedSplit):
+        chosen = evaluated_split(run, chosen, split, force, source)
     result = evaluate_split(run, chosen, bootstrap, seed, progress)
-    if chosen.name == "test":
+    if chosen.key == "test":
         from protopyramid.reports.model_card import write_model_card
         from protopyramid.reports.report import write_report
 
@@ -171,7 +186,7 @@ def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRa
     from protopyramid.evaluation.ood_check import flag_rates
 
     found = flag_rates(run, chosen, seed)
-    return found, run.folder.write_json(layout.flags(chosen.name), found.to_json())
+    return found, run.folder.write_json(layout.flags(chosen.key), found.to_json())
 
 
 def faithfulness(
@@ -207,7 +222,7 @@ def faithfulness(
     if out is not None:
         write_json(Path(out), found.to_json())
         return found, Path(out)
-    return found, run.folder.write_json(layout.faithfulness(chosen.name), found.to_json())
+    return found, run.folder.write_json(layout.faithfulness(chosen.key), found.to_json())
 
 
 def predict(
@@ -288,8 +303,9 @@ def explain(
     *,
     region: Box | None = None,
     evidence: bool = False,
+    against: str | None = None,
 ) -> Explanation:
-    """Explain one image: every class score as a sum over prototypes, with the cases behind them.
+    """Explain one image: why this class and not another, as a sum over prototypes and their cases.
 
     Args:
         run: A run, or its folder.
@@ -299,6 +315,7 @@ def explain(
             is made so around its centre. By default all of the image.
         evidence: Also find the evidence regions of the strongest prototypes: the smallest parts of the image
             that keep 90 % of the rise of their similarity.
+        against: The class that the predicted one is compared with, by default the runner-up.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -309,7 +326,7 @@ def explain(
     """
     from protopyramid.explanations.explanation import explain_file
 
-    return explain_file(_loaded(run), image, name, region, evidence)
+    return explain_file(_loaded(run), image, name, region, evidence, against)
 
 
 @dataclass(frozen=True)
@@ -336,8 +353,11 @@ def explain_all(
     top: int = 5,
     colour_map: str = COLOUR_MAP,
     evidence: bool = False,
+    against: str | None = None,
+    formats: Sequence[str] = FORMATS,
+    unreadable: Callable[[Path, UserError], None] | None = None,
 ) -> Iterator[SavedExplanation]:
-    """Explain images one after the other and write each explanation to `out` as PNG, PDF and JSON.
+    """Explain images one after the other and write each explanation to `out`, by default as PNG and JSON.
 
     Args:
         run: A run, or its folder.
@@ -352,8 +372,14 @@ def explain_all(
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
         evidence: Also find the evidence regions of the prototypes in the figure, and outline them there.
+        against: The class that the predicted one is compared with, by default the runner-up.
+        formats: What to write: `png`, `pdf`, `svg` (the figure) and `json` (all numbers).
+        unreadable: As in `predict`.
     """
-    from protopyramid.explanations.explanation import explain_sample
+    from protopyramid.explanations.contrast import check_class
+    from protopyramid.explanations.explanation import explain_prepared
+    from protopyramid.explanations.origin import open_sample
+    from protopyramid.explanations.result import check_formats
     from protopyramid.figures.drawing import check_colour_map
     from protopyramid.inference.requests import Marks, requested, table_of
 
@@ -361,19 +387,32 @@ def explain_all(
     check_output_folder(folder)
     check_colour_map(colour_map)
     paths = _paths(images)
+    suffixes = check_formats(formats)
     run = _loaded(run)
+    check_class(against, run.config.data.classes, "--against")
     request = requested(run, paths, split, Marks(regions, regions_mm, lesions), crop)
     samples = request.samples[:limit] if limit else request.samples
     in_table = table_of(paths, split) is not None
     names = [each.name if in_table else Path(each.name).name for each in samples]
     stems = distinct_stems(names)
+    failed: list[UserError] = []
     for number, (sample, name, stem) in enumerate(zip(samples, names, stems, strict=True), 1):
-        explanation = explain_sample(run, replace(sample, name=name), request.data)
+        try:
+            prepared, origin = open_sample(run, replace(sample, name=name), request.data)
+        except UserError as error:
+            if unreadable is None:
+                raise
+            failed.append(error)
+            unreadable(sample.image, error)
+            continue
+        explanation = explain_prepared(run, prepared.image, name, origin).compared_with(against)
         if evidence:
             explanation = explanation.with_evidence(top)
-        paths_written = [folder / f"{stem}{kind}" for kind in FIGURE_KINDS]
+        paths_written = [folder / f"{stem}{suffix}" for suffix in suffixes]
         explanation.save_all(paths_written, top, colour_map)
         yield SavedExplanation(explanation, paths_written, number, len(samples))
+    if len(failed) == len(samples) > 0:
+        raise failed[0]
 
 
 def distinct_stems(names: Sequence[str]) -> list[str]:
@@ -499,7 +538,7 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
 
     if isinstance(source, Config):
         return write_architecture(source, out)
-    if not Path(source).is_dir():
+    if not is_folder(Path(source)):
         return write_architecture(load_config(source), out)
     folder = RunFolder(source)
     folder.check_format()
@@ -683,7 +722,7 @@ def _check_distinct(runs: Sequence[Run]) -> None:
     """Refuse a run that is given twice."""
     seen: set[Path] = set()
     for run in runs:
-        path = run.folder.path.resolve()
+        path = real_path(run.folder.path)
         if path in seen:
             raise UserError(f"{run.folder.path}: this run is given twice; give each run once")
         seen.add(path)

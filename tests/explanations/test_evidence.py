@@ -173,7 +173,7 @@ def test_an_explanation_has_the_evidence_of_the_prototypes_shown(
     run: Run, lesion: Path, image: Tensor, tmp_path: Path
 ) -> None:
     plain, found = run.explain(lesion), run.explain(lesion, evidence=True)
-    shown = [part.index for part in plain.strongest(5)]
+    shown = [part.index for part in plain.shown(5)]
     assert list(found.evidence_regions) == shown and plain.evidence_regions == {}
     content = json.loads(found.save(tmp_path / "why.json").read_text())
     before = plain.to_json()

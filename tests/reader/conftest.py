@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,14 @@ def make_client(run: Run, manifest: Manifest) -> Iterator[MakeClient]:
         limits: Limits | None = None,
         token: str | None = None,
         host: str = "127.0.0.1",
+        readings: Path | None = None,
+        annotations: Path | None = None,
     ) -> TestClient:
         reader = Reader([run] if runs is None else runs, manifest.split("test"), limits)
+        if readings is not None:
+            reader.serve_study(readings, 0)
+        if annotations is not None:
+            reader.serve_annotations(annotations, manifest.path)
         application = create_application(reader, Access(host, 8000, token))
         client = TestClient(application, base_url=ADDRESS, follow_redirects=False)
         client.__enter__()

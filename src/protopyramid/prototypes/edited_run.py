@@ -21,6 +21,7 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import write_provenance
 from protopyramid.runs.run import Run
+from protopyramid.utils.opening import IMAGE, RECORDS, read_file
 
 
 def write_edit(run: Run, plan: EditPlan, table: ScoreTable, folder: RunFolder) -> None:
@@ -82,7 +83,7 @@ def _write_prototypes(run: Run, folder: RunFolder, kept: Sequence[int]) -> None:
     for new, old in enumerate(kept):
         picture = run.folder / layout.picture(old)
         if picture.is_file():
-            folder.write_bytes(layout.picture(new), picture.read_bytes())
+            folder.write_bytes(layout.picture(new), read_file(picture, IMAGE))
     content = [replace(records[old], index=new).to_json() for new, old in enumerate(kept)]
     folder.write_json(layout.PROTOTYPES, content)
 
@@ -95,7 +96,7 @@ def _write_history(run: Run, folder: RunFolder, plan: EditPlan) -> None:
         history = [*origin.edits, record]
         write_provenance(folder, origin.model_copy(update={"edits": history}))
     if (run.folder / layout.METRICS).is_file():
-        folder.write_bytes(layout.METRICS, (run.folder / layout.METRICS).read_bytes())
+        folder.write_bytes(layout.METRICS, read_file(run.folder / layout.METRICS, RECORDS))
     folder.append_line(layout.METRICS, json.dumps(record))
 
 

@@ -26,6 +26,7 @@ from protopyramid.prototypes.cases import prototype_map
 from protopyramid.runs import layout
 from protopyramid.runs.records import PrototypeRecord
 from protopyramid.runs.run import Run
+from protopyramid.utils.opening import TEXT, is_file, read_text
 
 MAP_SIDE = 56  # cells of a map that is only looked at
 DECIMALS = 4  # of a contour, in fractions of the model's input
@@ -158,7 +159,7 @@ def run_json(run: Run, name: str, cases: Mapping[str, int]) -> dict[str, Any]:
         }
         for record, column in zip(run.prototypes, _head_columns(run), strict=True)
     ]
-    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    text = read_text(card, TEXT) if is_file(card) else ""
     return {**run_summary(run, name), "prototypes": prototypes, "card": text}
 
 

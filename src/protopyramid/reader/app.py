@@ -19,10 +19,12 @@ from starlette.types import ASGIApp
 
 from protopyramid import __version__
 from protopyramid.errors import UserError
+from protopyramid.reader.annotations_routes import annotation_routes
 from protopyramid.reader.explanations_routes import explanation_routes
 from protopyramid.reader.images_routes import image_routes
 from protopyramid.reader.pages import page_files
 from protopyramid.reader.prototypes_routes import prototype_routes
+from protopyramid.reader.readings_routes import reading_routes
 from protopyramid.reader.runs_routes import run_routes
 from protopyramid.reader.service import Reader
 from protopyramid.reader.settings import Refusal
@@ -35,6 +37,8 @@ ROUTES: tuple[Callable[[Reader], APIRouter], ...] = (
     run_routes,
     image_routes,
     explanation_routes,
+    reading_routes,
+    annotation_routes,
     prototype_routes,
 )
 

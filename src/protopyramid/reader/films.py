@@ -186,6 +186,11 @@ class FilmStore:
             self._films.move_to_end(film)
             return self._films[film]
 
+    def holds(self, film: str) -> bool:
+        """Whether a film is still kept."""
+        with self._lock:
+            return film in self._films
+
     @property
     def memory(self) -> int:
         """Memory that the films take."""

@@ -73,9 +73,17 @@ def image_routes(reader: Reader) -> APIRouter:
 
     @router.get("/api/cases")
     async def cases() -> dict[str, Any]:
-        """The cases of the manifest that the server was started with."""
+        """The cases of the manifest that the server was started with.
+
+        While a reader study is served, names and labels are left out: readers must not know them.
+        """
         found = [
-            {"number": number, "name": case.name, "label": case.label, "split": case.split}
+            {
+                "number": number,
+                "name": reader.called(number),
+                "label": case.label if reader.study is None else "",
+                "split": case.split,
+            }
             for number, case in enumerate(reader.cases)
         ]
         return {"cases": found}
@@ -88,7 +96,7 @@ def image_routes(reader: Reader) -> APIRouter:
         case = reader.cases[number]
 
         async def work() -> Film:
-            return await reader.open(case.image, case.name, case.box)
+            return await reader.open(case.image, reader.called(number), case.box)
 
         return (await reader.with_room(work)).to_json()
 

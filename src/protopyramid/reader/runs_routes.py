@@ -23,7 +23,13 @@ def run_routes(reader: Reader) -> APIRouter:
         """The runs that are served, and the limits of the server."""
         found = [run_summary(run, name) for name, run in reader.runs.items()]
         limits = {"upload_bytes": reader.limits.upload_bytes, "pixels": reader.limits.pixels}
-        return {"runs": found, "cases": len(reader.cases), "limits": limits}
+        return {
+            "runs": found,
+            "cases": len(reader.cases),
+            "limits": limits,
+            "readings": reader.study is not None,
+            "annotations": reader.annotations is not None,
+        }
 
     @router.get("/api/runs/{run}")
     async def one_run(run: str) -> dict[str, Any]:

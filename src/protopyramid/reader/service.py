@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ from protopyramid.data.geometry import Box
 from protopyramid.data.io.memory import MemoryFile, Source
 from protopyramid.data.manifest import Sample
 from protopyramid.explanations.explanation import Explanation, PreparedImage, explain_batch
+from protopyramid.reader.annotations import AnnotationFolder
 from protopyramid.reader.answers import (
     explain_with_cases,
     explain_with_saliency,
@@ -24,6 +26,8 @@ from protopyramid.reader.answers import (
 )
 from protopyramid.reader.films import Film, FilmStore, open_film
 from protopyramid.reader.prototype_study import PrototypeStudy
+from protopyramid.reader.readings.plan import make_plan, study_samples
+from protopyramid.reader.readings.store import ReadingStore
 from protopyramid.reader.settings import Limits, Refusal, busy
 from protopyramid.reader.worker import InferenceWorker, Work
 from protopyramid.runs.run import Run
@@ -31,6 +35,21 @@ from protopyramid.runs.run import Run
 Result = TypeVar("Result")
 
 LONGEST_NAME = 200
+
+
+@dataclass
+class Study:
+    """A reader study that is served: its answers, its cases, and the run that aids readers."""
+
+    store: ReadingStore
+    samples: Sequence[Sample]
+    run: str
+    cropped: bool  # whether the run sees the square around a lesion box
+    films: dict[int, str] = field(default_factory=dict)  # ids of open films, by case
+
+    def lesion(self, case: int) -> Box | None:
+        """The lesion that the model is to look at; None for all of the image."""
+        return self.samples[case].box if self.cropped else None
 
 
 class Place(NamedTuple):
@@ -55,6 +74,8 @@ class Reader:
         self.worker = InferenceWorker(self.limits.waiting, self.limits.batch)
         self._pool = ThreadPoolExecutor(self.limits.decoders, thread_name_prefix="decode")
         self._in_hand = 0
+        self.study: Study | None = None
+        self.annotations: AnnotationFolder | None = None
         self._prototype_studies: dict[int, PrototypeStudy] = {}
         self._lock = threading.Lock()
 
@@ -72,11 +93,30 @@ class Reader:
             return list(self.runs)[-1]
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads and close the files."""
         for study in self._prototype_studies.values():
             study.close()
         self.worker.close()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        if self.study is not None:
+            self.study.store.close()
+        if self.annotations is not None:
+            self.annotations.close()
+
+    def serve_study(self, folder: Path, seed: int) -> None:
+        """Serve a reader study of the cases with the first run; its answers are kept in a folder."""
+        name, run = next(iter(self.runs.items()))
+        samples = study_samples(self.cases)
+        store = ReadingStore.create(folder, make_plan(run, name, samples, seed))
+        self.study = Study(store, samples, name, run.config.data.crop == "lesion")
+
+    def serve_annotations(self, folder: Path, data: Path | None) -> None:
+        """Let the cases of the manifest `data` be annotated; what is drawn is kept in a folder."""
+        self.annotations = AnnotationFolder(folder, self.cases, data)
+
+    def called(self, number: int) -> str:
+        """What a case is called; readers of a study must not learn its name, which may hold the class."""
+        return self.cases[number].name if self.study is None else f"case {number + 1}"
 
     def run(self, name: str) -> Run:
         """A run by its name; "" where there is only one."""

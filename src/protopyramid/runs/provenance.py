@@ -14,6 +14,7 @@ from protopyramid.data.manifest import SPLITS, Manifest, Sample, read_manifest
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.utils.opening import is_file, real_path
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
@@ -78,14 +79,14 @@ class Provenance(BaseModel):
         if not self.manifest_path:
             return None
         path = Path(folder, self.manifest_path)  # an absolute path stays itself
-        return path.resolve() if path.is_file() else None
+        return real_path(path) if is_file(path) else None
 
     def moved(self, old: Path, new: Path) -> Provenance:
         """The same for a copy of the run in another folder: the path to the manifest is adapted."""
         if not self.manifest_path:
             return self
-        manifest = Path(old, self.manifest_path).resolve()
-        return self.model_copy(update={"manifest_path": os.path.relpath(manifest, new.resolve())})
+        manifest = real_path(Path(old, self.manifest_path))
+        return self.model_copy(update={"manifest_path": os.path.relpath(manifest, real_path(new))})
 
     def to_json(self) -> dict[str, Any]:
         """The content of data.json."""

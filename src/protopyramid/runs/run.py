@@ -16,6 +16,7 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
+from protopyramid.utils.opening import is_file, is_folder, real_path
 
 if TYPE_CHECKING:
     from protopyramid.api import Edited
@@ -38,12 +39,12 @@ class Run:
     @property
     def name(self) -> str:
         """The folder's name."""
-        return self.folder.path.resolve().name
+        return real_path(self.folder.path).name
 
     @property
     def start(self) -> str:
         """The weights that training started from, as recorded; "" where nothing is."""
-        return self.provenance.backbone if (self.folder / layout.DATA).is_file() else ""
+        return self.provenance.backbone if is_file(self.folder / layout.DATA) else ""
 
     @property
     def system_title(self) -> str:
@@ -68,15 +69,20 @@ class Run:
         return predict_regions(self, images, regions)
 
     def explain(
-        self, image: str | Path, region: Box | None = None, evidence: bool = False
+        self,
+        image: str | Path,
+        region: Box | None = None,
+        evidence: bool = False,
+        against: str | None = None,
     ) -> Explanation:
         """The case-based explanation of one image file, or of a region of it as in `predict`.
 
-        With `evidence`, it has the evidence regions of the strongest prototypes, too.
+        With `evidence`, it has the evidence regions of the strongest prototypes, too. `against` is the class
+        that the predicted one is compared with, by default the runner-up.
         """
         from protopyramid.explanations.explanation import explain_file
 
-        return explain_file(self, image, region=region, evidence=evidence)
+        return explain_file(self, image, region=region, evidence=evidence, against=against)
 
     def edit(
         self,
@@ -115,11 +121,11 @@ def load_run(path: str | Path) -> Run:
     from protopyramid.model.build import build_model
 
     folder = RunFolder(path)
-    if not folder.path.is_dir():
+    if not is_folder(folder.path):
         raise UserError(f"{folder.path}: no such run folder")
     folder.check_format()
     config = load_config(folder / layout.CONFIG, warn=False)
-    if not (folder / layout.MODEL).is_file():
+    if not is_file(folder / layout.MODEL):
         raise UserError(
             f"{folder.path}: its training has not finished (no {layout.MODEL}); "
             f"finish it first: protopyramid train … --out {folder.path} --resume"

@@ -11,6 +11,7 @@ class App extends EventTarget {
   runs = [];
   cases = [];
   limits = null;
+  served = {}; // which of readings and annotations the server was started with
   mounted = {};
   current = null;
 
@@ -75,6 +76,7 @@ for (const name of Object.keys(screens)) {
   link.href = `#${name}`;
   link.dataset.screen = name;
   $("screens").append(link);
+  $(name).hidden = true;
 }
 window.addEventListener("hashchange", () => app.go(screenOf(location.hash)));
 const screenOf = (hash) => (Object.hasOwn(screens, hash.slice(1)) ? hash.slice(1) : "lesion");
@@ -102,7 +104,7 @@ document.addEventListener("keydown", (event) => {
 // -- start --------------------------------------------------------------------------------------------
 try {
   const listed = await listRuns();
-  Object.assign(app, { runs: listed.runs, limits: listed.limits });
+  Object.assign(app, { runs: listed.runs, limits: listed.limits, served: listed });
   $("run").append(...app.runs.map((each) => option(each.name, each.name)));
   $("run-label").hidden = app.runs.length < 2;
   if (listed.cases) app.cases = (await listCases()).cases;

@@ -2,7 +2,7 @@
 
 import { words } from "./words.js";
 
-async function answer(path, options) {
+export async function answer(path, options) {
   let response;
   try {
     response = await fetch(path, options);
