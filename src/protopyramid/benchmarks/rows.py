@@ -14,6 +14,7 @@ from protopyramid.benchmarks.inference import forward_rows, latency_rows
 from protopyramid.benchmarks.learning import cached_row, loader_row, training_row
 from protopyramid.benchmarks.projection import projection_rows
 from protopyramid.benchmarks.row import Row
+from protopyramid.benchmarks.serving import explain_rows, film_row, predict_row
 from protopyramid.benchmarks.settings import Settings
 from protopyramid.benchmarks.startup import help_row
 
@@ -27,6 +28,9 @@ ROWS: tuple[Callable[[Settings], Iterator[Row]], ...] = (
     fine_rows,
     help_row,
     loader_row,
+    explain_rows,
+    film_row,
+    predict_row,
 )
 
 
