@@ -495,12 +495,13 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
     from protopyramid.config import load_config
     from protopyramid.reports.architecture import write_architecture
     from protopyramid.runs.folder import RunFolder
+    from protopyramid.runs.shelf import find_run, model_names
 
     if isinstance(source, Config):
         return write_architecture(source, out)
-    if not Path(source).is_dir():
+    if not Path(source).is_dir() and str(source) not in model_names():
         return write_architecture(load_config(source), out)
-    folder = RunFolder(source)
+    folder = RunFolder(find_run(source))
     folder.check_format()
     return write_architecture(load_config(folder / layout.CONFIG, warn=False), out)
 
@@ -578,7 +579,8 @@ def prune(
     from protopyramid.prototypes.neighbours import misplaced
 
     run = _loaded(run)
-    folder = Path(f"{run.folder.path}-pruned" if out is None else out)
+    beside = run.folder.path if run.package is None else Path(run.name)
+    folder = Path(f"{beside}-pruned" if out is None else out)
     train = _split_or_nothing(run, data, "train")
     if not train:
         raise UserError(

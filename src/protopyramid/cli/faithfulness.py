@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protopyramid.cli.options import RunPath
+
 if TYPE_CHECKING:
     from protopyramid.evaluation.faithfulness import (
         Faithfulness,
@@ -24,7 +26,7 @@ SENTENCE = (
 
 
 def faithfulness(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    run: RunPath,
     data: Annotated[
         Path | None,
         typer.Option(metavar="MANIFEST", help="Manifest, by default the one of training."),

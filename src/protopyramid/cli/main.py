@@ -28,6 +28,7 @@ from protopyramid.cli import (
     explain,
     export,
     faithfulness,
+    models,
     predict,
     presets,
     prototypes,
@@ -61,6 +62,7 @@ app = typer.Typer(
 )
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
+app.add_typer(models.app, name="models")
 for verb in (
     demo.demo,
     train.train,

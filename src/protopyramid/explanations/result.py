@@ -303,6 +303,7 @@ def _case_rows(explanation: Explanation, parts: Sequence[PrototypePart]) -> list
             contribution=part.contributions[explanation.predicted],
             case_cell=cases[part.index].cell,
             case_label=cases[part.index].record.label,
+            case_note=cases[part.index].note,
         )
         for part in parts
     ]

@@ -82,7 +82,7 @@ class CaseRow:
 
     `region`: where the prototype activates on the image; `case_region`: on its own training image;
     `case_cell`: the square of that image that the prototype was taken from; `case_label`: its label, None
-    where it is not known.
+    where it is not known; `case_note`: what is written on the case where its picture was not shared.
     """
 
     index: int
@@ -96,6 +96,7 @@ class CaseRow:
     contribution: float
     case_cell: Box = WHOLE
     case_label: str | None = None
+    case_note: str = ""
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,9 @@ def _draw_pictures(
     part.draw_box(row.case_cell, width=1.2)
     case.show(row.case_image)
     case.draw_box(row.case_cell, width=1.0)
-    if row.case_label is not None and row.case_label != row.class_name:
+    if row.case_note:
+        case.tag(row.case_note, INK, (0.03, 0.97 if row.case_cell[1] < 0.5 else 0.03))
+    elif row.case_label is not None and row.case_label != row.class_name:
         case.tag_other(row.case_label)
     elif row.case_label is not None:
         case.tag(shortened(row.case_label, 16), INK, (0.03, 0.97))

@@ -164,8 +164,11 @@ def _write_records(run: Run, folder: RunFolder, kept: Sequence[int]) -> None:
     folder.begin(pruned_config(run, kept))
     records = {record.index: record for record in run.prototypes}
     for new, old in enumerate(kept):
-        picture = (run.folder / layout.picture(old)).read_bytes()
-        folder.write_bytes(layout.picture(new), picture)
+        if run.cases.has_picture(old):
+            picture = (run.folder / layout.picture(old)).read_bytes()
+            folder.write_bytes(layout.picture(new), picture)
+        else:
+            folder.write_text(layout.FORMAT, f"{layout.PACKED_VERSION}\n")
     content = [replace(records[old], index=new).to_json() for new, old in enumerate(kept)]
     folder.write_json(layout.PROTOTYPES, content)
 

@@ -82,7 +82,7 @@ def explanation_json(explanation: Explanation, run_name: str) -> dict[str, Any]:
             prototype_map(explanation.run.model, explanation.evidence.maps, index)[0]
         )
         if index in records:
-            part["case"] = _case_json(records[index], run_name)
+            part["case"] = _case_json(explanation.run, records[index], run_name)
     mirrored = explanation.origin is not None and explanation.origin.mapping.mirrored
     return {
         **content,
@@ -93,12 +93,13 @@ def explanation_json(explanation: Explanation, run_name: str) -> dict[str, Any]:
     }
 
 
-def _case_json(record: PrototypeRecord, run_name: str) -> dict[str, Any]:
+def _case_json(run: Run, record: PrototypeRecord, run_name: str) -> dict[str, Any]:
     return {
         "image": record.image,
         "class": record.class_name,
         "box": list(record.box),
         "picture": picture_url(run_name, record.index),
+        "pictured": run.cases.has_picture(record.index),
     }
 
 

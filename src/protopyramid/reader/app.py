@@ -40,7 +40,6 @@ from protopyramid.reader.pages import page_files
 from protopyramid.reader.settings import Limits, Refusal, busy
 from protopyramid.reader.shield import Access, Shield
 from protopyramid.reader.worker import InferenceWorker
-from protopyramid.runs import layout
 from protopyramid.runs.run import Run
 
 Result = TypeVar("Result")
@@ -206,8 +205,8 @@ def _serve_runs(app: FastAPI, reader: Reader) -> None:
     @app.get("/api/runs/{run}/prototypes/{index}.png", response_class=Response)
     async def picture(run: str, index: int) -> Response:
         """The case of a prototype, as the model sees it."""
-        path = reader.run(run).folder / layout.picture(_known(reader.run(run), index))
-        content = await reader.in_thread(path.read_bytes)
+        chosen = reader.run(run)
+        content = await reader.in_thread(chosen.cases.png, _known(chosen, index))
         return Response(
             content, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"}
         )

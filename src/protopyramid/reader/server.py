@@ -18,7 +18,8 @@ from protopyramid.errors import UserError
 from protopyramid.reader.app import Reader, create_application
 from protopyramid.reader.settings import Limits
 from protopyramid.reader.shield import Access, is_loopback
-from protopyramid.runs.run import load_run
+from protopyramid.runs import layout
+from protopyramid.runs.run import Run, load_run
 
 BACKLOG = 128
 SHUTDOWN_SECONDS = 5
@@ -37,7 +38,8 @@ def serve(
 ) -> None:
     """Serve runs until the process is stopped; the first thing said is the address."""
     token = token or (None if is_loopback(host) else secrets.token_urlsafe(24))
-    reader = Reader([load_run(path) for path in runs], _cases(data), limits)
+    loaded = [load_run(path) for path in runs]
+    reader = Reader(loaded, _cases(data or _examples(loaded)), limits)
     listening = listen(host, port)
     number = listening.getsockname()[1]
     access = Access(host, number, token)
@@ -77,6 +79,12 @@ def listen(host: str, port: int) -> socket.socket:
             f"{host}:{port}: cannot listen there ({error.strerror}); give another --host or --port"
         ) from None
     return listening
+
+
+def _examples(runs: Sequence[Run]) -> Path | None:
+    """The manifest of the example images that a packed model came with."""
+    found = [run.folder / layout.CASES_MANIFEST for run in runs]
+    return next((path for path in found if path.is_file()), None)
 
 
 def _cases(data: Path | None) -> tuple[Sample, ...]:

@@ -14,8 +14,10 @@ from protopyramid.data.geometry import Box
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.package import Package, read_package
 from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
+from protopyramid.runs.shelf import find_run
 
 if TYPE_CHECKING:
     from protopyramid.explanations.explanation import Explanation
@@ -54,6 +56,11 @@ class Run:
         """The data, starting weights and software that the run was made with (data.json)."""
         return read_provenance(self.folder)
 
+    @cached_property
+    def package(self) -> Package | None:
+        """What a packed model says of itself (model.json); None for a run that was trained here."""
+        return read_package(self.folder)
+
     def predict(
         self, images: Sequence[str | Path], regions: Sequence[Box | None] | None = None
     ) -> list[dict[str, Any]]:
@@ -89,15 +96,13 @@ def load_run(path: str | Path) -> Run:
     """Load a finished run.
 
     Args:
-        path: The run folder.
+        path: The run folder, or the name of a model that is shipped or was pulled.
 
     Example: ``pp.load_run("runs/demo").explain("lesion.png").save("why.png")``
     """
     from protopyramid.model.build import build_model
 
-    folder = RunFolder(path)
-    if not folder.path.is_dir():
-        raise UserError(f"{folder.path}: no such run folder")
+    folder = RunFolder(find_run(path))
     folder.check_format()
     config = load_config(folder / layout.CONFIG, warn=False)
     if not (folder / layout.MODEL).is_file():
@@ -106,9 +111,8 @@ def load_run(path: str | Path) -> Run:
             f"finish it first: protopyramid train … --out {folder.path} --resume"
         )
     model = build_model(config)
-    tensors, _ = folder.read_tensors(layout.MODEL)
     try:
-        model.load_state_dict(tensors)
+        model.load_state_dict(folder.read_weights())
     except RuntimeError as error:
         first = str(error).strip().split("\n")[-1].strip()
         raise UserError(
