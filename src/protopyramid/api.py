@@ -17,19 +17,20 @@ from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run, load_run
 from protopyramid.utils.files import check_output_folder
+from protopyramid.utils.opening import is_folder, real_path
 from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
     from protopyramid.evaluation.comparison_results import Comparison
-    from protopyramid.evaluation.faithfulness import Faithfulness
+    from protopyramid.evaluation.faithfulness_results import Faithfulness
     from protopyramid.evaluation.ood_check import FlagRates
     from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
     from protopyramid.explanations.explanation import Explanation
     from protopyramid.exporting import Exported, Format
+    from protopyramid.prototypes.editing import EditPlan, Required, Weights
     from protopyramid.prototypes.neighbours import Neighbour
-    from protopyramid.prototypes.pruning import Pruned
 
 Place = str | Path
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
@@ -90,7 +91,7 @@ def train(
 
 
 def finish(run: Run | Place) -> Run:
-    """Write what a trained run still lacks: its out-of-distribution limits, then its model card.
+    """Write what a trained run still lacks: its scores, out-of-distribution limits, then its model card.
 
     Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
 
@@ -105,6 +106,7 @@ def finish(run: Run | Place) -> Run:
     run = _loaded(run)
     if run.config.train.threads:  # as in training: the number of threads can change the last digit
         torch.set_num_threads(run.config.train.threads)
+    keep_scores(run)
     if not limits_are_current(run):
         with progress_bar("computing out-of-distribution limits", announce=True) as update:
             write_threshold(run, update)
@@ -126,6 +128,7 @@ def evaluate(
     seed: int = 0,
     colour_map: str = COLOUR_MAP,
     progress: Update | None = None,
+    source: str = "",
 ) -> Evaluation:
     """Evaluate a run on a split: AUROC, calibration, and where its prototypes activate.
 
@@ -141,6 +144,8 @@ def evaluate(
         seed: Seed of the resamples.
         colour_map: Matplotlib colormap of the report's heat maps.
         progress: Called with (images done, images in all).
+        source: Only the rows of this dataset, in a manifest of several; the files are then called
+            evaluation/SPLIT@SOURCE, and card and report stay as they are.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -154,9 +159,11 @@ def evaluate(
     from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
 
     run = _loaded(run)
-    chosen = data if isinstance(data, EvaluatedSplit) else evaluated_split(run, data, split, force)
+    chosen = data
+    if not isinstance(chosen, EvaluatedSplit):
+        chosen = evaluated_split(run, chosen, split, force, source)
     result = evaluate_split(run, chosen, bootstrap, seed, progress)
-    if chosen.name == "test":
+    if chosen.key == "test":
         from protopyramid.reports.model_card import write_model_card
         from protopyramid.reports.report import write_report
 
@@ -170,7 +177,7 @@ def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRa
     from protopyramid.evaluation.ood_check import flag_rates
 
     found = flag_rates(run, chosen, seed)
-    return found, run.folder.write_json(layout.flags(chosen.name), found.to_json())
+    return found, run.folder.write_json(layout.flags(chosen.key), found.to_json())
 
 
 def faithfulness(
@@ -206,7 +213,7 @@ def faithfulness(
     if out is not None:
         write_json(Path(out), found.to_json())
         return found, Path(out)
-    return found, run.folder.write_json(layout.faithfulness(chosen.name), found.to_json())
+    return found, run.folder.write_json(layout.faithfulness(chosen.key), found.to_json())
 
 
 def predict(
@@ -499,7 +506,7 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
 
     if isinstance(source, Config):
         return write_architecture(source, out)
-    if not Path(source).is_dir() and str(source) not in model_names():
+    if not is_folder(Path(source)) and str(source) not in model_names():
         return write_architecture(load_config(source), out)
     folder = RunFolder(find_run(source))
     folder.check_format()
@@ -533,7 +540,7 @@ def show_prototypes(
         bars: Shows the progress of each split.
     """
     from protopyramid.reports.gallery import write_gallery, write_levels, write_nearest
-    from protopyramid.runs.provenance import training_manifest
+    from protopyramid.runs.provenance import samples_of, training_manifest
 
     run = _loaded(run)
     folder = run.folder.path if out is None else Path(out)
@@ -547,7 +554,7 @@ def show_prototypes(
         return written
     found = {}
     for split in ("train", "test"):
-        samples = _split_or_nothing(run, data, split)
+        samples = samples_of(run, data, split)
         if samples:
             found[split] = _nearest(run, samples, nearest, split, bars)
     return written + write_nearest(run, found, folder)
@@ -562,7 +569,7 @@ def prune(
     nearest: int = 6,
     least: int = 3,
     bars: Bars = no_bar,
-) -> Pruned | None:
+) -> Edited | None:
     """Write a finished run without some prototypes, with its head fitted again; None if all are kept.
 
     Args:
@@ -575,27 +582,95 @@ def prune(
         least: Minimum number of same-class images among them that a prototype needs to be kept.
         bars: Shows the progress of the search.
     """
-    from protopyramid.prototypes import pruning
     from protopyramid.prototypes.neighbours import misplaced
+    from protopyramid.prototypes.pruning import kept_prototypes
+    from protopyramid.runs.provenance import samples_of
 
     run = _loaded(run)
     beside = run.folder.path if run.package is None else Path(run.name)
     folder = Path(f"{beside}-pruned" if out is None else out)
-    train = _split_or_nothing(run, data, "train")
-    if not train:
-        raise UserError(
-            f"{data or run.folder.path}: no training rows to fit the head to; give a manifest "
-            "that has some with --data"
-        )
+    train = samples_of(run, data, "train")
     removed = list(remove) or misplaced(run, _nearest(run, train, nearest, "train", bars), least)
     if not removed:
         return None
-    pruning.kept_prototypes(run, removed)  # refused before anything is written
-    check_output_folder(folder, empty=True)
-    validation = _split_or_nothing(run, data, "validation")
-    pruned = pruning.prune(run, removed, folder, train, validation)
-    finish(pruned.run)
-    return pruned
+    kept_prototypes(run, removed)  # refused before anything is computed
+    return edit(run, remove=removed, data=data, out=folder, bars=bars)
+
+
+@dataclass(frozen=True)
+class Edited:
+    """What an edit did, and the run that it made; None where nothing was written."""
+
+    plan: EditPlan
+    run: Run | None
+
+
+def edit(
+    run: Run | Place,
+    *,
+    remove: Sequence[int] = (),
+    require: Sequence[int] | Required = (),
+    weights: Weights | None = None,
+    data: Place | None = None,
+    out: Place | None = None,
+    bars: Bars = no_bar,
+) -> Edited:
+    """Remove or require prototypes, with the head fitted again, or choose weights by hand.
+
+    Without `out`, nothing is written: the plan tells what the edit would do. The new run is complete, and
+    its data.json and model card tell what was done. It appears whole or not at all.
+
+    Args:
+        run: A run, or its folder.
+        remove: Indices of the prototypes to remove.
+        require: Indices of prototypes to keep in use: their weight for their own class is at least the one
+            they start training with; or {index: least weight}. Earlier requirements of the run hold as well.
+        weights: {prototype: {class: weight}} chosen by hand. The others stay as they are; nothing is fitted.
+        data: The manifest, by default the scores that the run keeps, or its manifest.
+        out: The new run folder.
+        bars: Shows the progress where images have to be scored first.
+
+    Example:
+        >>> import protopyramid as pp                                          # doctest: +SKIP
+        >>> edited = pp.load_run("runs/first").edit(remove=[7, 12])            # doctest: +SKIP
+        >>> edited.plan.loss_increase, len(edited.plan.changes)                # doctest: +SKIP
+        (0.012, 3)
+    """
+    from protopyramid.prototypes.edited_run import write_edit
+    from protopyramid.prototypes.editing import editor_of
+    from protopyramid.runs.folder import RunFolder
+    from protopyramid.runs.provenance import write_provenance
+    from protopyramid.utils.staging import building
+
+    run = _loaded(run)
+    if out is not None:
+        check_output_folder(Path(out), empty=True)
+    with bars("scoring images") as update:
+        editor = editor_of(run, data, update)
+    plan = editor.plan(remove, require, weights)
+    if out is None:
+        return Edited(plan, None)
+    with building(Path(out)) as stage:
+        folder = RunFolder(stage)
+        write_edit(run, plan, editor.table, folder)
+        made = finish(folder.path)
+        if (folder / layout.DATA).is_file():
+            write_provenance(folder, made.provenance.moved(stage, Path(out)))
+    return Edited(plan, load_run(out))
+
+
+def keep_scores(run: Run) -> None:
+    """Write scores.safetensors where a run with prototypes lacks it and its images still exist."""
+    from protopyramid.inference.ood import limits_digest
+    from protopyramid.inference.score_table import read_scores, write_scores
+    from protopyramid.prototypes.editing import score_table
+    from protopyramid.runs.provenance import training_manifest
+
+    if not run.prototypes or read_scores(run) is not None or training_manifest(run) is None:
+        return
+    with progress_bar("scoring training and validation images", announce=True) as update:
+        table = score_table(run, progress=update)
+    write_scores(run.folder, table, limits_digest(run), run.provenance.splits)
 
 
 def _nearest(
@@ -607,18 +682,6 @@ def _nearest(
         return nearest_images(run, samples, count, update)
 
 
-def _split_or_nothing(run: Run, data: Place | None, split: str) -> tuple[Sample, ...]:
-    """The samples of a split, as training split them; () where it has none."""
-    from protopyramid.data.manifest import read_manifest
-    from protopyramid.runs.provenance import find_manifest, split_samples
-
-    manifest = read_manifest(find_manifest(run, data), run.config.data.classes)
-    try:
-        return split_samples(manifest, split, run.provenance.splits)
-    except UserError:
-        return ()
-
-
 # -- arguments -----------------------------------------------------------------------------------
 def _loaded(run: Run | Place) -> Run:
     return run if isinstance(run, Run) else load_run(run)
@@ -628,7 +691,7 @@ def _check_distinct(runs: Sequence[Run]) -> None:
     """Refuse a run that is given twice."""
     seen: set[Path] = set()
     for run in runs:
-        path = run.folder.path.resolve()
+        path = real_path(run.folder.path)
         if path in seen:
             raise UserError(f"{run.folder.path}: this run is given twice; give each run once")
         seen.add(path)

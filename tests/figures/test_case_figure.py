@@ -114,7 +114,9 @@ def test_every_case_is_enlarged_alike_whatever_its_level() -> None:
     coarse = replace(row(), case_cell=(0.0, 0.75, 0.25, 1.0))
     assert part_side([fine]) == 0.36 and part_side([fine, coarse]) == 0.75 and part_side([]) == 0.36
     figure = case_figure(data([fine, coarse]))
-    sides = [image.get_extent()[1] - image.get_extent()[0] for image in figure.axes[0].images]
+    sides = [
+        image.get_extent()[1] - image.get_extent()[0] for image in figure.figure.axes[0].images
+    ]
     enlarged = [side for side in sides if side > 2]  # the others are whole images, 1.85 inches wide
     assert enlarged == pytest.approx([1.85 / 0.75] * 2)
 
@@ -149,7 +151,7 @@ def test_the_figure_draws_the_box_of_the_region_around_all_its_parts() -> None:
     assert found.box == (0.4, 0.1, 0.9, 0.9)
     picture = np.zeros((100, 100), dtype=np.float32)
     figure = case_figure(data([row(activation, picture)], image=picture))
-    patches = [each for each in figure.axes[0].get_children() if isinstance(each, PathPatch)]
+    patches = [each for each in figure.figure.axes[0].get_children() if isinstance(each, PathPatch)]
     extents = [each.get_path().get_extents() for each in patches]
     panel = 1.85  # inches; the first panel begins at x = 2.05
     first = [each for each in extents if each.x1 <= 2.05 + panel]

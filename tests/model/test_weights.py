@@ -237,9 +237,13 @@ def test_a_damaged_file_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("path", ["nowhere.pth", "."])
-def test_a_missing_file_is_refused(tmp_path, path):
-    with pytest.raises(UserError, match="no such file"):
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [("nowhere.pth", "no such file"), (".", "is a folder"), ("empty.pth", "is empty")],
+)
+def test_what_is_not_a_file_of_weights_is_refused(tmp_path, path, reason):
+    (tmp_path / "empty.pth").touch()
+    with pytest.raises(UserError, match=reason):
         read_tensors(tmp_path / path)
 
 

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 import protopyramid as pp
 from protopyramid.data.manifest import Manifest
 from protopyramid.explanations.explanation import explain_batch
-from protopyramid.reader import app as app_module
+from protopyramid.reader import service
 from protopyramid.reader.settings import Limits
 from protopyramid.runs.run import Run
 
@@ -162,7 +162,7 @@ def test_requests_that_wait_share_a_pass_and_get_their_own_answers(
         assert go_on.wait(20)
         return explain_batch(run, items)
 
-    monkeypatch.setattr(app_module, "explain_batch", slow)
+    monkeypatch.setattr(service, "explain_batch", slow)
     images = [sample.image for sample in manifest.samples[:6]]
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         one = pool.submit(ask, client, images[0])
@@ -194,9 +194,7 @@ def reader_of(client: TestClient) -> Any:
     shield: Any = client.app
     while not hasattr(shield, "_application"):
         shield = shield.app
-    route = next(each for each in shield._application.routes if each.path == "/api/explain")
-    cells = dict(zip(route.endpoint.__code__.co_freevars, route.endpoint.__closure__, strict=True))
-    return cells["reader"].cell_contents
+    return shield._application.state.reader
 
 
 def test_more_requests_than_may_wait_are_told_to_come_again(
@@ -210,7 +208,7 @@ def test_more_requests_than_may_wait_are_told_to_come_again(
         assert go_on.wait(20)
         return explain_batch(run, items)
 
-    monkeypatch.setattr(app_module, "explain_batch", slow)
+    monkeypatch.setattr(service, "explain_batch", slow)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(ask, client, lesion)]
         assert first.wait(20)
@@ -233,7 +231,7 @@ def test_a_request_that_takes_too_long_is_ended(
         go_on.wait(20)
         return explain_batch(run, items)
 
-    monkeypatch.setattr(app_module, "explain_batch", slow)
+    monkeypatch.setattr(service, "explain_batch", slow)
     answer = ask(client, lesion)
     go_on.set()
     assert "too long" in error_of(answer, 503)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,63 +12,7 @@ from PIL import Image
 from protopyramid.data.manifest import Manifest
 from protopyramid.runs.run import Run
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-if CHROMIUM is None:
-    pytest.skip("no Chromium is installed", allow_module_level=True)
-
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--no-first-run", "--disable-extensions"),
-]
-WAIT = 60_000  # milliseconds: the machine may be busy
 ROW, TOGGLE = "[data-testid=prototype-row]", "[data-testid=prototype-toggle]"
-
-
-@pytest.fixture(scope="module")
-def address(run: Run, black_box: Run, manifest: Manifest) -> Iterator[str]:
-    arguments = [run.folder.path, black_box.folder.path, "--data", manifest.path]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "protopyramid", "serve", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert process.stdout
-    yield process.stdout.readline().strip()
-    process.terminate()
-    process.communicate(timeout=30)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser: Any, address: str) -> Iterator[Any]:
-    """The page, on which no script may fail and nothing be loaded from elsewhere."""
-    page = browser.new_page(viewport={"width": 1280, "height": 800})
-    page.set_default_timeout(WAIT)
-    problems: list[str] = []
-    asked: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "console",
-        lambda message: problems.append(message.text) if "Policy" in message.text else None,
-    )
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(address)
-    page.wait_for_selector("body[data-ready=true]")
-    yield page
-    page.close()
-    assert problems == []
-    assert [url for url in asked if not url.startswith((address, "blob:"))] == []
 
 
 def value(page: Any, selector: str) -> float:

@@ -1,17 +1,19 @@
 """`protopyramid faithfulness`: is what explanations show what the model used?"""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from protopyramid.cli.options import RunPath
 
 if TYPE_CHECKING:
-    from protopyramid.evaluation.faithfulness import (
+    from protopyramid.evaluation.faithfulness_results import (
         Faithfulness,
         GroupFaithfulness,
         RegionFaithfulness,
+        Target,
     )
 
 MEASURED = ("kept", "kept,\nother image", "removed")
@@ -78,6 +80,44 @@ def show(result: "Faithfulness") -> None:
     console.print(shown)
     console.print(evidence)
     console.print(SENTENCE)
+    console.print(_curve_table(groups, sections))
+    if result.used is not None:
+        used = result.used
+        console.print(
+            f"{len(used.matter)} of {used.prototypes} prototypes matter on {used.images} images of split "
+            f"{used.split}: {len(used.shown)} are in the five rows of some figure, {len(used.decisive)} "
+            "decide the class of some image"
+        )
+    for target in result.targets:
+        console.print(_target(target))
+
+
+def _curve_table(groups: "Mapping[str, GroupFaithfulness]", sections: set[str]) -> Any:
+    from protopyramid.cli.console import new_table
+    from protopyramid.utils.tables import number
+
+    headings = ("deletion", "insertion", *_beside("best 8 %"), *_beside("best 25 %"))
+    table = new_table(
+        "curves", "above half\nmaximum", *headings, "elsewhere:\ndeletion", "\ninsertion"
+    )
+    for name, group in groups.items():
+        half, curves, moved = group.half_maximum_area, group.curves, group.curves_elsewhere
+        if half is None or curves is None or moved is None:
+            continue
+        areas = [curves.deletion_area, curves.insertion_area]
+        cells = [number(each.mean, each.ci95) for each in (half, *areas)]
+        cells += [number(value) for share in (0.08, 0.25) for value in curves.at(share)]
+        cells += [number(each.mean) for each in (moved.deletion_area, moved.insertion_area)]
+        table.add_row(name, *cells, end_section=name.removeprefix("level ") in sections)
+    return table
+
+
+def _target(target: "Target") -> str:
+    from protopyramid.utils.tables import number
+
+    words = {True: "target met", False: "target missed", None: "not measured"}[target.met]
+    sign = "at most" if target.at_most else "at least"
+    return f"{target.name}: {number(target.value)} ({sign} {number(target.limit)}): {words}"
 
 
 def _beside(baseline: str) -> list[str]:

@@ -62,6 +62,7 @@ def show(name: NameArgument) -> None:
     from protopyramid.runs import layout
     from protopyramid.runs.package import read_package
     from protopyramid.runs.run import load_run
+    from protopyramid.utils.opening import TEXT, read_text
 
     run = load_run(name)
     about = read_package(run.folder)
@@ -74,7 +75,7 @@ def show(name: NameArgument) -> None:
         say(f"example images: {run.folder / layout.CASES}")
     card = run.folder / layout.CARD
     if card.is_file():
-        say(f"\n{card.read_text(encoding='utf-8')}".rstrip())
+        say(f"\n{read_text(card, TEXT)}".rstrip())
 
 
 @app.command()

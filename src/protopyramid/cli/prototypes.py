@@ -8,7 +8,7 @@ import typer
 from protopyramid.cli.options import Jet, RunManifest, RunPath
 
 if TYPE_CHECKING:
-    from protopyramid.prototypes.pruning import Pruned
+    from protopyramid.api import Edited
     from protopyramid.runs.run import Run
 
 
@@ -86,25 +86,27 @@ def prototypes(
         _say_cost(loaded, pruned)
 
 
-def _say_cost(run: "Run", pruned: "Pruned") -> None:
+def _say_cost(run: "Run", edited: "Edited") -> None:
     from protopyramid.cli.console import say
 
-    for index in pruned.removed:
+    plan = edited.plan
+    for index in plan.removed:
         record = run.prototypes[index]
         say(
             f"removed prototype {index}: {record.class_name}, level {record.level}, from {record.image}"
         )
     total = len(run.prototypes)
-    say(f"{len(pruned.removed)} of {total} prototypes removed, head fitted again")
-    if pruned.before is None or pruned.after is None:
+    say(f"{len(plan.removed)} of {total} prototypes removed, head fitted again")
+    before, after = plan.before.validation, plan.after.validation
+    if before is None or after is None:
         say("the cost is unknown: there are no validation rows")
     else:
-        before, after = pruned.before, pruned.after
         say(f"validation AUROC {_figure(before.auroc)} before, {_figure(after.auroc)} after")
         say(
             f"validation accuracy {_figure(before.accuracy)} before, {_figure(after.accuracy)} after"
         )
-    say(str(pruned.run.folder.path))
+    if edited.run is not None:
+        say(str(edited.run.folder.path))
 
 
 def _figure(value: float | None) -> str:

@@ -21,6 +21,7 @@ from protopyramid.data.geometry import Box as Box
 from protopyramid.data.geometry import Region
 from protopyramid.errors import UserError
 from protopyramid.utils.csv_files import Record, read_table
+from protopyramid.utils.opening import is_file, real_path
 from protopyramid.utils.tables import csv_text
 
 SPLITS = ("train", "validation", "test")
@@ -237,16 +238,17 @@ def manifest_text(manifest: Manifest, folder: Path) -> str:
     extra = [name for name in manifest.columns if name and name not in KNOWN]
     rows = []
     for sample in manifest.samples:
-        mask = "" if sample.mask is None else _relative(sample.mask, folder)
+        mask = "" if sample.mask is None else relative_path(sample.mask, folder)
         box = ["", "", "", ""] if sample.box is None else [repr(value) for value in sample.box]
-        image = _relative(sample.image, folder)
+        image = relative_path(sample.image, folder)
         facts = [image, sample.label, sample.split, mask, sample.patient_id, *box]
         rows.append([*facts, *(sample.extra.get(name, "") for name in extra)])
     return csv_text([*KNOWN, *extra], rows)
 
 
-def _relative(path: Path, folder: Path) -> str:
-    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+def relative_path(path: Path, folder: Path) -> str:
+    """A path as a manifest in `folder` names it."""
+    return Path(os.path.relpath(real_path(path), real_path(folder))).as_posix()
 
 
 def patient_folds(samples: Sequence[Sample], folds: int, seed: int) -> list[int]:
@@ -262,15 +264,16 @@ def patient_folds(samples: Sequence[Sample], folds: int, seed: int) -> list[int]
 def patient_parts(samples: Sequence[Sample], shares: Sequence[float], seed: int) -> list[int]:
     """Put whole patients into parts, so that each part gets its share of every class.
 
-    Patients with much of a class go first (equal ones in random order), each to the part that
-    lacks most, relative to its share. So a class of two patients is in two parts, not one.
+    In a manifest of several sources, that is of every class of every source. Patients with much of a
+    class go first (equal ones in random order), each to the part that lacks most, relative to its share.
+    So a class of two patients is in two parts, not one.
     """
-    labels = sorted({sample.label for sample in samples})
+    labels = sorted({(sample.label, sample.source) for sample in samples})
     patients = sorted({sample.patient for sample in samples})
     rows = {patient: number for number, patient in enumerate(patients)}
     counts = np.zeros((len(patients), len(labels)))
     for sample in samples:
-        counts[rows[sample.patient], labels.index(sample.label)] += 1
+        counts[rows[sample.patient], labels.index((sample.label, sample.source))] += 1
     counts /= counts.sum(0)
     shuffled = np.random.default_rng(seed).permutation(len(patients))
     order = shuffled[np.argsort(-counts[shuffled].sum(1).round(9), kind="stable")]
@@ -378,11 +381,7 @@ def existing_file(
     if not name:
         return None
     path = folder / _slashed(name)
-    try:
-        found = path.is_file()
-    except (OSError, ValueError):
-        found = False
-    if not found:
+    if not is_file(path):
         problems.append(
             f"row {line}, {column}: no file {name!r}; paths are relative to the manifest's folder"
         )

@@ -56,6 +56,7 @@ from protopyramid.prototypes.health import (
     source_warnings,
 )
 from protopyramid.runs import layout
+from protopyramid.utils.opening import WEIGHTS, read_file
 from protopyramid.utils.tables import csv_text, number
 
 if TYPE_CHECKING:
@@ -85,13 +86,16 @@ def evaluate_run(
     seed: int = 0,
     progress: Progress | None = None,
     pictures: bool = True,
+    source: str = "",
 ) -> Evaluation:
     """Evaluate a run on a split and write evaluation/SPLIT.json, .csv and the plots.
+
+    With `source`, only on the rows of that dataset, and the files are called SPLIT@SOURCE.
 
     Images that the run was trained on are refused (UserError) unless `force`, which marks the result
     `leaked`. Evaluating validation also writes thresholds.json, by which `predict` flags images.
     """
-    chosen = evaluated_split(run, manifest_path, split, force)
+    chosen = evaluated_split(run, manifest_path, split, force, source)
     return evaluate_split(run, chosen, bootstrap, seed, progress, pictures)
 
 
@@ -104,7 +108,7 @@ def evaluate_split(
     pictures: bool = True,
 ) -> Evaluation:
     """As `evaluate_run`, on a split whose images are known already."""
-    split = chosen.name
+    split = chosen.key
     labels = class_numbers(run, chosen)
     found = run_pass(run, chosen, labels, progress)
     result = measure(run, chosen, labels, found, Bootstrap(bootstrap, seed, "patient"))
@@ -195,6 +199,8 @@ def measure(
     return Evaluation(
         system=run.config.system,
         split=chosen.name,
+        source=chosen.source,
+        annotation=run.config.data.annotation,
         manifest=chosen.manifest.path.name,
         model=model_digest(run),
         rows=rows_digest(chosen),
@@ -324,7 +330,7 @@ def _cell(value: float) -> str:
 
 def model_digest(run: Run) -> str:
     """Hash of the saved model and its test-time augmentation, which an evaluation belongs to."""
-    content = (run.folder / layout.MODEL).read_bytes()
+    content = read_file(run.folder / layout.MODEL, WEIGHTS)
     tta = run.config.model.tta
     # "looks" is what evaluations of earlier versions have in their digest.
     return hashlib.sha256(content + (f"{tta} looks".encode() if tta > 1 else b"")).hexdigest()

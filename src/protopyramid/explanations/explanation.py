@@ -33,6 +33,7 @@ from protopyramid.model.activation import Box, activation_regions
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import layer_of, to_picture
 from protopyramid.runs.run import Run
+from protopyramid.utils.opening import is_file
 
 __all__ = [
     "Explanation",
@@ -59,7 +60,7 @@ def explain_file(
     evidence: whether to find the evidence regions of the strongest prototypes, too.
     """
     path = Path(image)
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(f"{path}: no such image file; check the path")
     called = name or path.name
     sample = Sample(0, called, path, label="", split="test")

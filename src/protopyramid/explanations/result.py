@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from protopyramid.figures.case_figure import CaseFigureData, CaseRow, Prediction, RunnerUp
+    from protopyramid.figures.drawing import Sheet
 
 TOP = 5
 NO_CONTRIBUTIONS = (
@@ -161,14 +162,20 @@ class Explanation:
 
         `mask` (S, S), the annotation of the image, is outlined where it is given.
         """
-        figure = self._figure(top, colour_map, mask)
+        return self.sheet(top, colour_map, mask).figure
+
+    def sheet(
+        self, top: int = TOP, colour_map: str = COLOUR_MAP, mask: NDArray[Any] | None = None
+    ) -> Sheet:
+        """The same figure as strokes, from which a PNG is made without Matplotlib."""
+        sheet = self._sheet(top, colour_map, mask)
         if self.origin is not None and self.origin.film is not None and self.origin.marked:
-            from protopyramid.figures.film import add_film
+            from protopyramid.figures.film import draw_film
 
-            add_film(figure, self.origin.film, self.origin.marked)
-        return figure
+            draw_film(sheet, self.origin.film, self.origin.marked)
+        return sheet
 
-    def _figure(self, top: int, colour_map: str, mask: NDArray[Any] | None) -> Figure:
+    def _sheet(self, top: int, colour_map: str, mask: NDArray[Any] | None) -> Sheet:
         from protopyramid.figures.black_box_figure import BlackBoxFigureData, black_box_figure
         from protopyramid.figures.case_figure import case_figure
         from protopyramid.figures.drawing import check_colour_map
@@ -198,19 +205,19 @@ class Explanation:
                 f"{unknown[0]}: cannot save an explanation in this format; "
                 "use .png, .pdf, .svg or .json"
             )
-        figure = None
+        sheet = None
         for path in targets:
             if path.suffix.lower() == ".json":
                 write_json(path, self.to_json())
             else:
-                figure = figure or self.figure(top, colour_map)
-                save_figure(figure, path)
+                sheet = sheet or self.sheet(top, colour_map)
+                save_figure(sheet, path)
         return targets
 
     def _repr_png_(self) -> bytes:
         from protopyramid.figures.drawing import figure_bytes
 
-        return figure_bytes(self.figure(), dpi=80)
+        return figure_bytes(self.sheet(), dpi=80)
 
     def _repr_html_(self) -> str:
         from protopyramid.figures.text import percent

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from protopyramid.figures.drawing import (
@@ -132,7 +131,7 @@ class CaseFigureData:
     runner_up: RunnerUp | None = None
 
 
-def case_figure(data: CaseFigureData, colour_map: str = COLOUR_MAP) -> Figure:
+def case_figure(data: CaseFigureData, colour_map: str = COLOUR_MAP) -> Sheet:
     """Draw the case-based explanation of one image."""
     bottom = HEADER + HEADS + ROW * len(data.rows)
     sheet = Sheet(WIDTH, bottom + FOOTER)
@@ -153,7 +152,7 @@ def case_figure(data: CaseFigureData, colour_map: str = COLOUR_MAP) -> Figure:
     strangers = any(row.case_label not in (None, row.class_name) for row in data.rows)
     other = "; ✕: a case of another class" if strangers else ""
     _draw_note(sheet, bottom + FOOTER - 0.58, colour_map, data.tta, other, data.evidence)
-    return sheet.figure
+    return sheet
 
 
 def top_classes(probabilities: Mapping[str, float], most: int = MOST_CLASSES) -> list[str]:
@@ -281,7 +280,7 @@ def _draw_points(sheet: Sheet, top: float, row: CaseRow, predicted: str, largest
     strong = {"fontsize": 17, "fontweight": "bold", "color": colour, "ha": "right"}
     sheet.write(RIGHT, middle - 0.25, signed(row.contribution), **strong)
     length = (RIGHT - POINTS) * abs(row.contribution) / largest
-    sheet.bar(POINTS, middle + 0.1, length, 0.16, colour, None if counts_for else "////")
+    sheet.bar(POINTS, middle + 0.1, length, 0.16, colour, not counts_for)
     words = f"{words} {shortened(predicted, 17)}"
     sheet.write(POINTS, middle + 0.31, words, fontsize=10, color=colour)
 

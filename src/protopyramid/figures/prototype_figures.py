@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from matplotlib.figure import Figure
-
 from protopyramid.figures.drawing import (
     AGAINST,
     COLOUR_MAP,
@@ -43,7 +41,7 @@ def gallery_figure(
     title: str,
     colour_map: str = COLOUR_MAP,
     regions: bool = False,
-) -> Figure:
+) -> Sheet:
     """Prototypes by class (down) and level (across): the source image and the prototype's patch.
 
     With `regions`, the region of the activation map and its heat are shown instead; they are 5 % of the
@@ -77,7 +75,7 @@ def gallery_figure(
                 else:
                     draw_scale(sheet, x, top, PAIR_TILE, PAIR_GAP, item, enlarged)
         y += heights[name] * (PAIR_TILE + PAIR_GAP) + space
-    return sheet.figure
+    return sheet
 
 
 def _gallery_note(items: Sequence[GalleryItem], regions: bool) -> str:
@@ -123,7 +121,7 @@ class NeighbourRow:
     nearest: Mapping[str, Sequence[NeighbourTile]]
 
 
-def neighbours_figure(rows: Sequence[NeighbourRow], title: str, cosine: bool = True) -> Figure:
+def neighbours_figure(rows: Sequence[NeighbourRow], title: str, cosine: bool = True) -> Sheet:
     """One row per prototype: its source, then the nearest images of each split.
 
     A tile of another class has a dashed orange frame and a cross: told apart without colour. `cosine`:
@@ -147,7 +145,7 @@ def neighbours_figure(rows: Sequence[NeighbourRow], title: str, cosine: bool = T
         for name, tiles in row.nearest.items():
             for column, near in enumerate(tiles):
                 _draw_neighbour(sheet, starts[name] + column * (NEAR_TILE + NEAR_GAP), y, near)
-    return sheet.figure
+    return sheet
 
 
 def _split_starts(rows: Sequence[NeighbourRow]) -> tuple[dict[str, float], float]:

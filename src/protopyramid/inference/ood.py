@@ -34,6 +34,7 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import split_samples, training_manifest
 from protopyramid.runs.run import Run
+from protopyramid.utils.opening import WEIGHTS, read_file
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -54,14 +55,19 @@ class OodFeatures(NamedTuple):
 
 
 def ood_features(images: Tensor, scores: Tensor, closeness: Tensor) -> OodFeatures:
-    """The features of images (B, C, S, S) in [0, 1] with scores (B, m) and closeness (B, m or 0).
+    """The features of images (B, C, S, S) in [0, 1] with scores (B, m) and closeness (B, m or 0)."""
+    return OodFeatures(model_features(scores, closeness), image_statistics(images.cpu()))
 
-    Of more than 512 features of the model, 512 are kept, evenly spaced.
+
+def model_features(scores: Tensor, closeness: Tensor) -> Tensor:
+    """What the model says of images: scores (B, m) and closeness (B, m or 0) -> (B, p).
+
+    Of more than 512 features, 512 are kept, evenly spaced.
     """
     said = torch.cat([scores.cpu(), closeness.cpu()], 1)
     if said.shape[1] > MAX_FEATURES:
         said = said[:, torch.linspace(0, said.shape[1] - 1, MAX_FEATURES).long()]
-    return OodFeatures(said, image_statistics(images.cpu()))
+    return said
 
 
 def concatenate(batches: Sequence[OodFeatures]) -> OodFeatures:
@@ -313,7 +319,7 @@ def _checked_limits(run: Run) -> Limits | None:
 
 def limits_digest(run: Run) -> str:
     """Hash of what the limits of a run hold for: the saved model and the settings that they see."""
-    return digest_of((run.folder / layout.MODEL).read_bytes(), run.config)
+    return digest_of(read_file(run.folder / layout.MODEL, WEIGHTS), run.config)
 
 
 def digest_of(model: bytes, config: Config) -> str:

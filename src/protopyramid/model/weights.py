@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 from protopyramid.errors import UserError
 from protopyramid.utils.cache_folder import VARIABLE, cache_folder
 from protopyramid.utils.downloads import DownloadError, WrongDigest, download, first_line
+from protopyramid.utils.opening import WEIGHTS as WEIGHTS_FILE
+from protopyramid.utils.opening import checked, is_file, open_file
 from protopyramid.utils.progress import Bars, no_bar
 
 if TYPE_CHECKING:
@@ -83,13 +86,20 @@ def load_backbone_weights(backbone: nn.Module, path: Path) -> LoadReport:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors, .pth or .pt file by name; nothing in the file is executed."""
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; give a .safetensors or .pth file of weights")
     try:
+        if not checked(path, WEIGHTS_FILE).stat().st_size:
+            raise UserError(f"{path}: is empty; give a .safetensors or .pth file of weights")
         if path.suffix == ".safetensors":
-            tensors: dict[str, Tensor] = load_file(path)
-            return tensors
-        content = torch.load(path, map_location="cpu", weights_only=True)
+            return _tensors_of(path, load_file(path))
+        with warnings.catch_warnings():  # of formats: what matters of them is an error below
+            warnings.simplefilter("ignore")
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except UserError:
+        raise
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: no such file; give a .safetensors or .pth file of weights"
+        ) from None
     except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
         raise UserError(f"{path}: not a readable file of weights: {first_line(error)}") from error
     except Exception as error:  # torch raises pickle.UnpicklingError for what weights_only refuses
@@ -104,7 +114,7 @@ def fetch_published(
 ) -> Path:
     """The published file, downloaded once into the cache folder; its SHA-256 is checked every time."""
     target = (folder or cache_folder() / WEIGHTS) / source.name
-    if target.is_file() and _digest(target) == source.digest:
+    if is_file(target) and _digest(target) == source.digest:
         return target
     try:
         return download(source.url, target, digest=source.digest, bars=bars, what=source.name)
@@ -198,5 +208,5 @@ def _tensors_of(path: Path, content: object) -> dict[str, Tensor]:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_file(path, WEIGHTS_FILE) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -22,6 +22,7 @@ from protopyramid.prototypes.placeholder import blank, box_region, case_words, p
 from protopyramid.runs import layout
 from protopyramid.runs.records import PrototypeRecord
 from protopyramid.runs.run import Run
+from protopyramid.utils.opening import IMAGE, is_file, read_file
 
 BATCH = 8
 PAGE = 448  # pixels, at least, of the page that stands for a picture
@@ -85,12 +86,12 @@ class CaseBook:
 
     def has_picture(self, index: int) -> bool:
         """Whether the run has the source image of a prototype; a model may be shared without."""
-        return (self._folder / layout.picture(index)).is_file()
+        return is_file(self._folder / layout.picture(index))
 
     def png(self, index: int) -> bytes:
         """The source image of a prototype as PNG, or the page that stands for it."""
         if self.has_picture(index):
-            return (self._folder / layout.picture(index)).read_bytes()
+            return read_file(self._folder / layout.picture(index), IMAGE)
         return placeholder_png(self._records[index], max(self._data.image_size, PAGE))
 
     def _add(self, indices: Sequence[int]) -> None:

@@ -49,7 +49,7 @@ def blank(size: int) -> NDArray[np.float32]:
     """What a figure shows in place of a picture: pale stripes, (size, size) in [0, 1]."""
     down, across = np.mgrid[:size, :size]
     stripes = (down + across) // max(size // 16, 2) % 2
-    return np.where(stripes, PAPER, STRIPE).astype(np.float32) / 255
+    return np.where(stripes, PAPER / 255, STRIPE / 255).astype(np.float32)
 
 
 def placeholder_png(record: PrototypeRecord, size: int) -> bytes:

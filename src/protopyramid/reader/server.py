@@ -33,13 +33,25 @@ def serve(
     port: int = 0,
     token: str | None = None,
     open_page: bool = False,
+    readings: Path | None = None,
+    annotations: Path | None = None,
+    seed: int = 0,
     limits: Limits | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Serve runs until the process is stopped; the first thing said is the address."""
+    """Serve runs until the process is stopped; the first thing said is the address.
+
+    readings, annotations: folders for the answers of a reader study and for annotations; `seed` is that of
+    the order in which readers meet the cases of `data`.
+    """
     token = token or (None if is_loopback(host) else secrets.token_urlsafe(24))
     loaded = [load_run(path) for path in runs]
     reader = Reader(loaded, _cases(data or _examples(loaded)), limits)
+    if readings is not None:
+        reader.serve_study(readings, seed)
+    if annotations is not None:
+        reader.serve_annotations(annotations, data)
+    reader.manifest = data
     listening = listen(host, port)
     number = listening.getsockname()[1]
     access = Access(host, number, token)

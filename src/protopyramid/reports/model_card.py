@@ -12,7 +12,7 @@ from protopyramid.reports.facts import (
     difference_rows,
     difference_title,
     difference_words,
-    pruning_history,
+    edit_history,
 )
 from protopyramid.reports.report import (
     CARD,
@@ -149,7 +149,7 @@ def _making(run: Run, facts: Provenance) -> list[str]:
         f"backbone {backbone.name}, width {backbone.width}, started from {_start(run, facts)}; "
         f"input {run.config.data.image_size} px{seen}",
         f"{len(run.prototypes)} prototypes, listed in `prototypes.json` with their source images",
-        *pruning_history(run),
+        *edit_history(run),
         "every setting is in `config.toml`",
     ]
 

@@ -306,7 +306,7 @@ def _case(run: Run, ranked: RankedImage, colour_map: str) -> str:
     prepared = prepare_sample(ranked.sample, run.config.data)
     mask = None if prepared.mask is None else prepared.mask.numpy()
     explanation = explain_prepared(run, prepared.image, ranked.sample.name)
-    figure = explanation.figure(ROWS, colour_map, mask)
+    figure = explanation.sheet(ROWS, colour_map, mask)
     return page.picture(figure, f"explanation of {ranked.sample.name}", case_caption(ranked))
 
 

@@ -22,6 +22,7 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,6 +39,7 @@ from protopyramid.utils.files import (
     write_text,
 )
 from protopyramid.utils.journal import is_file_name
+from protopyramid.utils.opening import PACKED, open_file, read_file
 
 # The files that a packed model can have, and how large each can be. Nothing else is packed or unpacked.
 MB = 10**6
@@ -58,7 +60,7 @@ NAMES: dict[str, int] = {
 }
 NEEDED = (layout.FORMAT, layout.CONFIG, layout.MODEL, layout.PROTOTYPES)
 MOST_FILES = 20_000
-LARGEST_ARCHIVE = 3_000 * MB
+LARGEST_ARCHIVE = PACKED.largest
 LARGEST_TOTAL = 3_000 * MB
 LARGEST_PACKAGE = 20 * MB  # of model.json
 LARGEST_PICTURE = 64 * MB  # pixels of a PNG
@@ -117,8 +119,8 @@ def unpack(source: Path, target: Path) -> Package:
     A folder that is there already is replaced.
     """
     make_folder(target.parent)
-    try:
-        with source.open("rb") as file:
+    with _opened(source) as file:
+        try:
             partial = Path(tempfile.mkdtemp(dir=target.parent, prefix=TEMPORARY))
             try:
                 package = _unpack(str(source), file, partial)
@@ -126,27 +128,27 @@ def unpack(source: Path, target: Path) -> Package:
                 _replace_folder(partial, target)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
-    except FileNotFoundError:
-        raise UserError(f"{source}: no such file") from None
-    except OSError as error:
-        raise disk_error(target, error) from error
+        except OSError as error:
+            raise disk_error(target, error) from error
     return package
 
 
 def read_about(source: Path) -> Package:
     """What a packed model says of itself; its other files are not read."""
+    with _opened(source) as file:
+        return _open(str(source), file)[1]
+
+
+def _opened(source: Path) -> BufferedReader:
     try:
-        with source.open("rb") as file:
-            return _open(str(source), file)[1]
-    except FileNotFoundError:
-        raise UserError(f"{source}: no such file") from None
+        return open_file(source, PACKED)
     except OSError as error:
-        raise UserError(f"{source}: cannot be read ({error.strerror or error})") from error
+        raise UserError(f"{source}: {error.strerror}; give a packed model") from error
 
 
 def archive_digest(source: Path) -> str:
     """The SHA-256 of a file."""
-    with source.open("rb") as file:
+    with _opened(source) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -183,7 +185,7 @@ def _unpack(place: str, file: IO[bytes], folder: Path) -> Package:
         write_bytes(folder / name, content)
 
     def stored(name: str) -> bytes | None:
-        return (folder / name).read_bytes() if name in package.files else None
+        return read_file(folder / name, PACKED) if name in package.files else None
 
     _check_together(place, stored)
     write_text(folder / layout.PACKAGE, json_text(package.to_json()))
@@ -210,8 +212,6 @@ def _replace_folder(partial: Path, target: Path) -> None:
 def _check_end(place: str, file: IO[bytes]) -> None:
     """Check how many files a zip has, and how large its directory is, before it is read."""
     size = file.seek(0, os.SEEK_END)
-    if size > LARGEST_ARCHIVE:
-        raise UserError(f"{place}: is larger than {LARGEST_ARCHIVE // MB} MB, the most accepted")
     file.seek(max(0, size - END.size - LARGE_LENGTH))
     tail = file.read()
     if len(tail) < END.size or tail[-END.size :][:4] != END_MARK:
@@ -350,11 +350,12 @@ def _check_picture(place: str, name: str, content: bytes) -> None:
 
 
 def _check_tensors(place: str, name: str, content: bytes) -> None:
-    from safetensors import SafetensorError, deserialize
+    import safetensors
 
+    read: Callable[[bytes], object] = safetensors.deserialize
     try:
-        deserialize(content)
-    except (SafetensorError, ValueError, OverflowError) as error:
+        read(content)
+    except (safetensors.SafetensorError, ValueError, OverflowError) as error:
         raise _refused(place, name, "it is not a safetensors file") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +13,8 @@ from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.utils import files
 from protopyramid.utils.locks import locked
+from protopyramid.utils.opening import MARK, RECORDS, WEIGHTS, checked, read_file, read_text
+from protopyramid.utils.typed_json import parse_json, read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,11 +67,11 @@ class RunFolder:
         """The content of a JSON file."""
         target = self.path / relative
         try:
-            return json.loads(target.read_text(encoding="utf-8"))
+            return read_json(target)
         except FileNotFoundError as error:
             raise UserError(f"{target}: no such file; is this a finished run?") from error
         except (OSError, ValueError) as error:
-            raise UserError(f"{target}: cannot be read ({error}); the run is damaged") from error
+            raise _unreadable(target, error, "the run is damaged") from error
 
     def read_tensors(self, relative: str) -> tuple[dict[str, Tensor], dict[str, str]]:
         """The tensors and the metadata of a safetensors file."""
@@ -78,13 +79,13 @@ class RunFolder:
 
         target = self.path / relative
         try:
-            with safe_open(target, framework="pt") as file:
+            with safe_open(checked(target, WEIGHTS), framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 return tensors, file.metadata() or {}
         except FileNotFoundError as error:
             raise UserError(f"{target}: no such file; is this a finished run?") from error
         except (SafetensorError, OSError, ValueError) as error:
-            raise UserError(f"{target}: cannot be read ({error}); the file is damaged") from error
+            raise _unreadable(target, error, "the file is damaged") from error
 
     def read_weights(self) -> dict[str, Tensor]:
         """The weights of the model, as floats however they are stored."""
@@ -96,13 +97,17 @@ class RunFolder:
     def read_lines(self, relative: str) -> list[dict[str, Any]]:
         """The records of a JSON-lines log; a last line that was cut off is left out."""
         target = self.path / relative
-        if not target.is_file():
+        try:
+            content = read_file(target, RECORDS)
+        except FileNotFoundError:
             return []
+        except OSError as error:
+            raise _unreadable(target, error, "the run is damaged") from error
         records = []
-        for line in target.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in content.splitlines():
             with suppress(ValueError):
-                records.append(json.loads(line))
-        return records
+                records.append(parse_json(line))
+        return [record for record in records if isinstance(record, dict)]
 
     # -- life ------------------------------------------------------------------------------------
     def begin(self, config: Config) -> None:
@@ -114,7 +119,7 @@ class RunFolder:
         """Refuse a folder that is not a run, or has another layout."""
         target = self.path / layout.FORMAT
         try:
-            found = target.read_text(encoding="utf-8").strip()
+            found = read_text(target, MARK).strip()
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
                 f"{self.path}: not a run folder (it has no readable file 'format')"
@@ -138,3 +143,8 @@ class RunFolder:
         with locked(self.path, busy):
             files.remove_partial(self.path)
             yield
+
+
+def _unreadable(target: Path, error: Exception, remedy: str) -> UserError:
+    reason = getattr(error, "strerror", None) or error
+    return UserError(f"{target}: cannot be read ({reason}); {remedy}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +18,10 @@ from protopyramid.runs.package import Package, read_package
 from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
 from protopyramid.runs.shelf import find_run
+from protopyramid.utils.opening import is_file, real_path
 
 if TYPE_CHECKING:
+    from protopyramid.api import Edited
     from protopyramid.explanations.explanation import Explanation
     from protopyramid.model.network import PrototypeNetwork
     from protopyramid.prototypes.cases import CaseBook
@@ -39,12 +41,12 @@ class Run:
     @property
     def name(self) -> str:
         """The folder's name."""
-        return self.folder.path.resolve().name
+        return real_path(self.folder.path).name
 
     @property
     def start(self) -> str:
         """The weights that training started from, as recorded; "" where nothing is."""
-        return self.provenance.backbone if (self.folder / layout.DATA).is_file() else ""
+        return self.provenance.backbone if is_file(self.folder / layout.DATA) else ""
 
     @property
     def system_title(self) -> str:
@@ -84,6 +86,24 @@ class Run:
 
         return explain_file(self, image, region=region, evidence=evidence)
 
+    def edit(
+        self,
+        *,
+        remove: Sequence[int] = (),
+        require: Sequence[int] | Mapping[int, float] = (),
+        weights: Mapping[int, Mapping[str, float]] | None = None,
+        data: str | Path | None = None,
+        out: str | Path | None = None,
+    ) -> Edited:
+        """Remove or require prototypes and fit the head again, or choose its weights by hand.
+
+        Without `out`, nothing is written: `.plan` tells the best achievable loss, the metrics on validation
+        and the predictions that change. See docs/editing.md.
+        """
+        from protopyramid.api import edit
+
+        return edit(self, remove=remove, require=require, weights=weights, data=data, out=out)
+
     @cached_property
     def cases(self) -> CaseBook:
         """The training images behind the prototypes; made for this model and kept with it."""
@@ -105,7 +125,7 @@ def load_run(path: str | Path) -> Run:
     folder = RunFolder(find_run(path))
     folder.check_format()
     config = load_config(folder / layout.CONFIG, warn=False)
-    if not (folder / layout.MODEL).is_file():
+    if not is_file(folder / layout.MODEL):
         raise UserError(
             f"{folder.path}: its training has not finished (no {layout.MODEL}); "
             f"finish it first: protopyramid train … --out {folder.path} --resume"

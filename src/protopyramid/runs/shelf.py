@@ -24,6 +24,7 @@ from protopyramid.runs.package import Package, check_name, read_package
 from protopyramid.utils.cache_folder import cache_folder
 from protopyramid.utils.files import TEMPORARY
 from protopyramid.utils.locks import locked
+from protopyramid.utils.opening import is_file, is_folder
 
 SHIPPED = Path(__file__).parent.parent / "shipped"
 SUFFIX = ".zip"
@@ -82,9 +83,9 @@ def model_folder(model: Model) -> Path:
         assert model.folder is not None
         return model.folder
     place = _shipped_place(model.archive)
-    if not (place / layout.PACKAGE).is_file():
+    if not is_file(place / layout.PACKAGE):
         with holding(place.parent):
-            if not (place / layout.PACKAGE).is_file():
+            if not is_file(place / layout.PACKAGE):
                 unpack(model.archive, place)
     return place
 
@@ -93,13 +94,13 @@ def find_run(path: str | Path) -> Path:
     """The run folder that is meant by a path or by a model's name; a run folder of that name wins."""
     place, name = Path(path), str(path)
     named = _is_name(name) and name in model_names()
-    if place.is_dir() and (not named or (place / layout.FORMAT).exists()):
+    if is_folder(place) and (not named or is_file(place / layout.FORMAT)):
         if named:
             _say_once(f"{name}: the run folder of this name is used, not the model {name}")
         return place
     if not named:
         raise UserError(_unknown(place, name))
-    if place.is_dir():
+    if is_folder(place):
         _say_once(f"{name}: the model is used; the folder of this name is not a run")
     model = find_model(name)
     assert model is not None
@@ -111,7 +112,7 @@ def _say_once(text: str) -> None:
 
 
 def _unknown(place: Path, name: str) -> str:
-    if place.is_file():
+    if is_file(place):
         if place.suffix == SUFFIX:
             return f"{place}: a packed model; pull it first: protopyramid models pull {place}"
         return f"{place}: is a file; give a run folder or the name of a model"

@@ -31,6 +31,7 @@ from protopyramid.runs.package import EIGHT_BIT, FULL, PACKAGE_VERSION, Package,
 from protopyramid.runs.provenance import NAME, Provenance, training_manifest
 from protopyramid.runs.run import Run
 from protopyramid.utils.files import json_text
+from protopyramid.utils.opening import IMAGE, TEXT, WEIGHTS, read_file, read_text
 from protopyramid.utils.tables import csv_text
 
 CASES_PER_CLASS = 3
@@ -164,7 +165,7 @@ def _weights(run: Run, bits: int) -> tuple[bytes, str]:
     """The model's file and what its weights are; 8-bit ones are stored as they were packed before."""
     from safetensors.torch import save
 
-    stored = (run.folder / layout.MODEL).read_bytes()
+    stored = read_file(run.folder / layout.MODEL, WEIGHTS)
     tensors, metadata = run.folder.read_tensors(layout.MODEL)
     if metadata.get("weights") == EIGHT_BIT:
         return stored, EIGHT_BIT
@@ -187,7 +188,7 @@ def _limits(run: Run, model: bytes) -> Content:
 def _pictures(run: Run) -> Content:
     names = [layout.picture(record.index) for record in run.prototypes]
     return {
-        name: (run.folder / name).read_bytes() for name in names if (run.folder / name).is_file()
+        name: read_file(run.folder / name, IMAGE) for name in names if (run.folder / name).is_file()
     }
 
 
@@ -210,7 +211,7 @@ def _texts(run: Run, name: str, options: PackOptions, names: Mapping[str, str]) 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path, TEXT)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read as text ({error})") from error
 

@@ -31,6 +31,7 @@ from protopyramid.runs.shelf import (
 )
 from protopyramid.utils.downloads import download, is_url
 from protopyramid.utils.files import TEMPORARY
+from protopyramid.utils.opening import SETTINGS, is_file, read_text
 from protopyramid.utils.progress import Bars, no_bar
 
 CATALOGUE = "PROTOPYRAMID_CATALOGUE"
@@ -73,7 +74,7 @@ def pull(
         raise UserError(
             f"{source}: only http and https addresses are fetched; give a file by its path"
         )
-    if Path(source).is_file():
+    if is_file(Path(source)):
         return _place(Path(source), source, name, sha256, force)
     return _pull_name(source, name, sha256, force, bars)
 
@@ -164,7 +165,7 @@ def read_catalogue(environment: Mapping[str, str] = os.environ) -> list[Offer]:
 def _content(place: str) -> object:
     try:
         if not is_url(place):
-            text = Path(place).read_text(encoding="utf-8")
+            text = read_text(Path(place), SETTINGS)
         else:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "catalogue.json"

@@ -48,6 +48,7 @@ from protopyramid.studies.results import (
 )
 from protopyramid.training.data_check import labelled_manifest
 from protopyramid.utils.files import write_text
+from protopyramid.utils.opening import TABLE, is_file, read_file
 from protopyramid.utils.tables import Cell, csv_text
 
 Array = NDArray[np.float64]
@@ -201,7 +202,7 @@ def _write_manifest(run: Path, fold: Manifest, config: Config) -> Path:
     fold = with_validation(fold, config.data.validation_fraction, config.train.seed)
     text = manifest_text(fold, run)
     path = run / MANIFEST
-    if path.is_file() and path.read_text(encoding="utf-8") != text:
+    if is_file(path) and read_file(path, TABLE) != text.encode():
         raise UserError(
             f"{path}: was created from a different dataset, folds or seeds; give another --out for these"
         )

@@ -25,6 +25,7 @@ from protopyramid.training.distributed import on_rank_zero, start_fabric
 from protopyramid.training.start import warn_of_frozen_random_backbone
 from protopyramid.training.trainer import Trainer
 from protopyramid.utils.allocator import keep_freed_memory
+from protopyramid.utils.opening import is_file
 
 Finish = Callable[[RunFolder], None]
 
@@ -88,7 +89,7 @@ def _check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
         return
     folder.check_format()
     if not resume:
-        finished = trained and (folder / layout.CARD).is_file()  # the last file to be written
+        finished = trained and is_file(folder / layout.CARD)  # the last file to be written
         state = "finished run" if finished else "run that was stopped"
         advice = "" if finished else "continue it with --resume, or "
         raise UserError(f"{folder.path}: holds a {state}; {advice}choose another folder")
@@ -97,7 +98,7 @@ def _check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
 
 def is_trained(folder: RunFolder) -> bool:
     """Whether training has ended: the model is its last file."""
-    return (folder / layout.MODEL).is_file()
+    return is_file(folder / layout.MODEL)
 
 
 def _check_same_config(folder: RunFolder, config: Config) -> None:

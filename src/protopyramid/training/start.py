@@ -23,6 +23,7 @@ from protopyramid.training.centring import ChannelMoments, centre_level
 from protopyramid.training.distributed import gather, to_device
 from protopyramid.training.initialise import PatchCollector, initialise_prototypes, merge_patches
 from protopyramid.training.passes import Passes
+from protopyramid.utils.opening import real_path
 from protopyramid.utils.progress import Reporter
 
 CENTRING_IMAGES = 256  # a sample is enough for the means and variances of channels
@@ -46,7 +47,7 @@ def start_provenance(weights: str, backbone_from: Path | None) -> dict[str, str]
     """What data.json says of the weights that training started from."""
     if backbone_from is None:
         return {"backbone": weights or RANDOM}
-    return {"backbone": f"run {backbone_from.resolve().name}"}
+    return {"backbone": f"run {real_path(backbone_from).name}"}
 
 
 def warn_of_frozen_random_backbone(config: Config, backbone_from: Path | None) -> None:
