@@ -555,12 +555,13 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
     from protopyramid.config import load_config
     from protopyramid.reports.architecture import write_architecture
     from protopyramid.runs.folder import RunFolder
+    from protopyramid.runs.shelf import find_run, model_names
 
     if isinstance(source, Config):
         return write_architecture(source, out)
-    if not is_folder(Path(source)):
+    if not is_folder(Path(source)) and str(source) not in model_names():
         return write_architecture(load_config(source), out)
-    folder = RunFolder(source)
+    folder = RunFolder(find_run(source))
     folder.check_format()
     return write_architecture(load_config(folder / layout.CONFIG, warn=False), out)
 
@@ -639,7 +640,8 @@ def prune(
     from protopyramid.runs.provenance import samples_of
 
     run = _loaded(run)
-    folder = Path(f"{run.folder.path}-pruned" if out is None else out)
+    beside = run.folder.path if run.package is None else Path(run.name)
+    folder = Path(f"{beside}-pruned" if out is None else out)
     train = samples_of(run, data, "train")
     removed = list(remove) or misplaced(run, _nearest(run, train, nearest, "train", bars), least)
     if not removed:

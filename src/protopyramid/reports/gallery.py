@@ -24,6 +24,7 @@ from protopyramid.model.activation import MaskedRegion
 from protopyramid.model.receptive_field import receptive_field
 from protopyramid.prototypes.cases import Case, layer_of, to_picture
 from protopyramid.prototypes.neighbours import Neighbour
+from protopyramid.prototypes.placeholder import NOT_SHARED
 from protopyramid.prototypes.reach import prototype_reach
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.records import PrototypeRecord
@@ -67,6 +68,7 @@ def _gallery_item(case: Case, idle: bool) -> GalleryItem:
         cell=case.cell,
         other_label=case.record.other_label,
         idle=idle,
+        note="" if case.pictured else NOT_SHARED,
     )
 
 
