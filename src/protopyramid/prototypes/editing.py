@@ -83,7 +83,11 @@ class Change:
     after: str
 
     def to_json(self) -> dict[str, str]:
-        """Plain values; the two predictions are called `from` and `to`."""
+        """Plain values; the two predictions are called `from` and `to`.
+
+        >>> Change("a.png", "negative", "negative", "spiculated").to_json()["to"]
+        'spiculated'
+        """
         return {
             "image": self.image,
             "label": self.label,
