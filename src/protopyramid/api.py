@@ -99,7 +99,8 @@ def finish(run: Run | Place) -> Run:
 
     The reference of explanations is what an average training image scores (inference/reference.py).
 
-    Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
+    Warns of unhealthy prototypes, and where they come from the image border, or from outside the annotation
+    more than by chance.
 
     What is there already is left as it is, so a call that was stopped can be repeated.
     """
@@ -107,7 +108,7 @@ def finish(run: Run | Place) -> Run:
 
     from protopyramid.inference.ood import limits_are_current
     from protopyramid.inference.reference import reference_is_current, write_reference
-    from protopyramid.prototypes.health import source_pointing, source_warnings
+    from protopyramid.prototypes.health import head_warnings, source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
@@ -120,7 +121,8 @@ def finish(run: Run | Place) -> Run:
         with progress_bar("scoring the average training image", announce=True) as update:
             write_reference(run, update)
     if not (run.folder / layout.CARD).is_file():
-        for text in source_warnings(run, source_pointing(run)):
+        scores = None if table is None else table.train.scores
+        for text in [*head_warnings(run, scores), *source_warnings(run, source_pointing(run))]:
             warnings.warn(text, stacklevel=2)
         write_model_card(run)
     return run
