@@ -36,10 +36,7 @@ if TYPE_CHECKING:
 Place = str | Path
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 COLOUR_MAP = "inferno"  # that of figures/drawing.py, which is imported only when something is drawn
-FORMATS = (
-    "png",
-    "json",
-)  # of an explanation; a PDF takes five times as long and is made when asked for
+FORMATS = ("png", "json")  # of an explanation; a PDF takes five times as long: when asked for
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -95,9 +92,7 @@ def train(
 
 
 def finish(run: Run | Place) -> Run:
-    """Write what a trained run still lacks: its scores, out-of-distribution limits, reference, model card.
-
-    The reference of explanations is what an average training image scores (inference/reference.py).
+    """Write what a trained run still lacks: its scores, out-of-distribution limits, then its model card.
 
     Warns of unhealthy prototypes, and where they come from the image border, or from outside the annotation
     more than by chance.
@@ -107,7 +102,6 @@ def finish(run: Run | Place) -> Run:
     import torch
 
     from protopyramid.inference.ood import limits_are_current
-    from protopyramid.inference.reference import reference_is_current, write_reference
     from protopyramid.prototypes.health import head_warnings, source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
@@ -117,9 +111,6 @@ def finish(run: Run | Place) -> Run:
     table = keep_scores(run)
     if not limits_are_current(run):
         _write_limits(run, table)
-    if not reference_is_current(run):
-        with progress_bar("scoring the average training image", announce=True) as update:
-            write_reference(run, update)
     if not (run.folder / layout.CARD).is_file():
         scores = None if table is None else table.train.scores
         for text in [*head_warnings(run, scores), *source_warnings(run, source_pointing(run))]:
@@ -333,7 +324,7 @@ def explain(
     name: str | None = None,
     *,
     region: Box | None = None,
-    evidence: bool = False,
+    evidence: bool = True,
     against: str | None = None,
 ) -> Explanation:
     """Explain one image: why this class and not another, as a sum over prototypes and their cases.
@@ -383,7 +374,7 @@ def explain_all(
     limit: int = 0,
     top: int = 5,
     colour_map: str = COLOUR_MAP,
-    evidence: bool = False,
+    evidence: bool = True,
     against: str | None = None,
     formats: Sequence[str] = FORMATS,
     unreadable: Callable[[Path, UserError], None] | None = None,
@@ -566,12 +557,13 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
     from protopyramid.config import load_config
     from protopyramid.reports.architecture import write_architecture
     from protopyramid.runs.folder import RunFolder
+    from protopyramid.runs.shelf import find_run, model_names
 
     if isinstance(source, Config):
         return write_architecture(source, out)
-    if not is_folder(Path(source)):
+    if not is_folder(Path(source)) and str(source) not in model_names():
         return write_architecture(load_config(source), out)
-    folder = RunFolder(source)
+    folder = RunFolder(find_run(source))
     folder.check_format()
     return write_architecture(load_config(folder / layout.CONFIG, warn=False), out)
 
@@ -650,7 +642,8 @@ def prune(
     from protopyramid.runs.provenance import samples_of
 
     run = _loaded(run)
-    folder = Path(f"{run.folder.path}-pruned" if out is None else out)
+    beside = run.folder.path if run.package is None else Path(run.name)
+    folder = Path(f"{beside}-pruned" if out is None else out)
     train = samples_of(run, data, "train")
     removed = list(remove) or misplaced(run, _nearest(run, train, nearest, "train", bars), least)
     if not removed:

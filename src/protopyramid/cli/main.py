@@ -29,6 +29,7 @@ from protopyramid.cli import (
     explain,
     export,
     faithfulness,
+    models,
     predict,
     presets,
     prototypes,
@@ -74,6 +75,7 @@ app = typer.Typer(
 )
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
+app.add_typer(models.app, name="models")
 for verb in (
     demo.demo,
     train.train,

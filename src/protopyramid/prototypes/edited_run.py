@@ -13,7 +13,6 @@ from safetensors.torch import save
 
 from protopyramid import __version__
 from protopyramid.inference.ood import digest_of
-from protopyramid.inference.reference import table_reference, write_reference_file
 from protopyramid.inference.score_table import ScoreTable, write_scores
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.prototypes.editing import EditPlan
@@ -39,7 +38,6 @@ def write_edit(run: Run, plan: EditPlan, table: ScoreTable, folder: RunFolder) -
     left = table.columns(plan.kept)
     splits = run.provenance.splits if _has_data(run) else {}
     write_scores(folder, left, digest, splits)
-    write_reference_file(folder, table_reference(left, model.head.weight), digest)
     # The model last: where it is, everything else is.
     folder.write_tensors(layout.MODEL, model.state_dict())
 
