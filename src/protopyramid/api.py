@@ -94,14 +94,15 @@ def train(
 def finish(run: Run | Place) -> Run:
     """Write what a trained run still lacks: its scores, out-of-distribution limits, then its model card.
 
-    Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
+    Warns of unhealthy prototypes, and where they come from the image border, or from outside the annotation
+    more than by chance.
 
     What is there already is left as it is, so a call that was stopped can be repeated.
     """
     import torch
 
     from protopyramid.inference.ood import limits_are_current
-    from protopyramid.prototypes.health import source_pointing, source_warnings
+    from protopyramid.prototypes.health import head_warnings, source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
@@ -111,7 +112,8 @@ def finish(run: Run | Place) -> Run:
     if not limits_are_current(run):
         _write_limits(run, table)
     if not (run.folder / layout.CARD).is_file():
-        for text in source_warnings(run, source_pointing(run)):
+        scores = None if table is None else table.train.scores
+        for text in [*head_warnings(run, scores), *source_warnings(run, source_pointing(run))]:
             warnings.warn(text, stacklevel=2)
         write_model_card(run)
     return run
