@@ -109,6 +109,11 @@ class Run:
 
         return edit(self, remove=remove, require=require, weights=weights, data=data, out=out)
 
+    def _repr_html_(self) -> str:
+        from protopyramid.prototypes.notebook import run_html
+
+        return run_html(self)
+
     @cached_property
     def cases(self) -> CaseBook:
         """The training images behind the prototypes; made for this model and kept with it."""
