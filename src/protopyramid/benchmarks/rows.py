@@ -15,6 +15,7 @@ from protopyramid.benchmarks.inference import forward_rows, latency_rows
 from protopyramid.benchmarks.learning import cached_row, loader_row, training_row
 from protopyramid.benchmarks.projection import projection_rows
 from protopyramid.benchmarks.row import Row
+from protopyramid.benchmarks.serving import explain_rows, film_row, predict_row
 from protopyramid.benchmarks.settings import Settings
 from protopyramid.benchmarks.startup import help_row
 
@@ -29,6 +30,9 @@ ROWS: tuple[Callable[[Settings], Iterator[Row]], ...] = (
     evidence_row,
     help_row,
     loader_row,
+    explain_rows,
+    film_row,
+    predict_row,
 )
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from protopyramid.cli.options import RunPath
+
 if TYPE_CHECKING:
     from protopyramid.evaluation.faithfulness_results import (
         Faithfulness,
@@ -35,7 +37,7 @@ MEASURES = (
 
 
 def faithfulness(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    run: RunPath,
     data: Annotated[
         Path | None,
         typer.Option(metavar="MANIFEST", help="Manifest, by default the one of training."),

@@ -165,7 +165,7 @@ def negative_image(run: Run) -> Tensor | None:
     """An image (C, S, S) of the negative class that the run folder holds: a prototype's source."""
     negative = run.config.data.negative_class
     index = next((each.index for each in run.prototypes if each.class_name == negative), None)
-    return None if index is None else run.cases.source(index)
+    return None if index is None or not run.cases.has_picture(index) else run.cases.source(index)
 
 
 def find_evidence(

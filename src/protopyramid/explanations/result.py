@@ -390,6 +390,7 @@ def _case_rows(explanation: Explanation, parts: Sequence[PrototypePart]) -> list
             points=found[part.index].points,
             case_cell=cases[part.index].cell,
             case_label=cases[part.index].record.label,
+            case_note=cases[part.index].note,
         )
         for part in parts
     ]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from protopyramid.data.images import prepare_sample
+from protopyramid.evaluation.results import read_evaluation
 from protopyramid.explanations.evidence import find_evidence
 from protopyramid.figures.drawing import COLOUR_MAP, save_figure
 from protopyramid.figures.level_figure import level_figure
@@ -18,10 +19,12 @@ from protopyramid.figures.prototype_figures import (
     neighbours_figure,
 )
 from protopyramid.figures.scale import GalleryItem
+from protopyramid.inference.reference import reference_for
 from protopyramid.model.activation import MaskedRegion
 from protopyramid.model.receptive_field import receptive_field
 from protopyramid.prototypes.cases import Case, layer_of, to_picture
 from protopyramid.prototypes.neighbours import Neighbour
+from protopyramid.prototypes.placeholder import NOT_SHARED
 from protopyramid.prototypes.reach import prototype_reach
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.records import PrototypeRecord
@@ -36,10 +39,26 @@ def gallery_items(run: Run) -> list[GalleryItem]:
     """All prototypes with their cases, to draw; UserError for a black box."""
     layer_of(run.model)
     cases = run.cases.look_up(record.index for record in run.prototypes)
-    return [_gallery_item(case) for case in cases.values()]
+    never = set(idle_prototypes(run)[0])
+    return [_gallery_item(case, index in never) for index, case in cases.items()]
 
 
-def _gallery_item(case: Case) -> GalleryItem:
+def idle_prototypes(run: Run) -> tuple[tuple[int, ...], str]:
+    """The prototypes that never matter, and the images that were looked at; ((), "") if none were.
+
+    On the training images whose scores the run keeps, or else on an evaluated split.
+    """
+    reference = reference_for(run)
+    if reference is not None and reference.unused is not None:
+        return reference.unused, reference.images_text
+    for split in ("validation", "test"):
+        found = read_evaluation(run.folder, split)
+        if found is not None and found.health is not None:
+            return found.health.unused, f"{found.n} {split} images"
+    return (), ""
+
+
+def _gallery_item(case: Case, idle: bool) -> GalleryItem:
     return GalleryItem(
         index=case.record.index,
         class_name=case.record.class_name,
@@ -48,6 +67,8 @@ def _gallery_item(case: Case) -> GalleryItem:
         region=case.region,
         cell=case.cell,
         other_label=case.record.other_label,
+        idle=idle,
+        note="" if case.pictured else NOT_SHARED,
     )
 
 
@@ -64,7 +85,8 @@ def write_gallery(
     items = gallery_items(run)
     if regions:
         items = [_with_evidence(run, item) for item in items]
-    figure = gallery_figure(items, classes, title, colour_map, regions)
+    looked_at = idle_prototypes(run)[1]
+    figure = gallery_figure(items, classes, title, colour_map, regions, looked_at)
     return save_figure(figure, Path(out) / GALLERY)
 
 

@@ -29,7 +29,7 @@ from protopyramid.reports.facts import (
     summary,
 )
 from protopyramid.reports.faithfulness import faithfulness_section
-from protopyramid.reports.gallery import gallery_items
+from protopyramid.reports.gallery import gallery_items, idle_prototypes
 from protopyramid.reports.html import Cell, Html
 from protopyramid.reports.training_curves import training_plots
 from protopyramid.runs import layout
@@ -332,7 +332,13 @@ def _prototypes(run: Run, colour_map: str) -> str:
     # One picture per class: each fits on a printed page.
     pictures = [
         page.picture(
-            gallery_figure(items, [name], f"Prototypes of {name}", colour_map),
+            gallery_figure(
+                items,
+                [name],
+                f"Prototypes of {name}",
+                colour_map,
+                looked_at=idle_prototypes(run)[1],
+            ),
             f"prototypes of {name} by level",
         )
         for name in run.config.data.classes
