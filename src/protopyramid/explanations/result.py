@@ -170,14 +170,16 @@ class Explanation:
     def with_evidence(self, top: int = TOP) -> Explanation:
         """This explanation with the evidence regions of the `top` strongest prototypes.
 
-        Costs about four forward passes and one backward pass per prototype. A model without prototypes has
-        none.
+        Costs about four forward passes and one backward pass per prototype. UserError for a black box.
         """
-        if not self.prototypes:
-            return self
         shown = [part.index for part in self.shown(top)]
         found = find_evidence(self.run, from_picture(self.picture), shown)
         return replace(self, evidence_regions=found)
+
+    def outlined(self, evidence: bool | None = None, top: int = TOP) -> Explanation:
+        """This explanation with evidence regions, if they are wanted; None: where there are prototypes."""
+        wanted = bool(self.prototypes) if evidence is None else evidence
+        return self.with_evidence(top) if wanted else self
 
     def shown_region(self, index: int) -> Region:
         """What figures outline: the evidence region where there is one, else `region`."""

@@ -79,13 +79,13 @@ class Run:
         self,
         image: str | Path,
         region: Box | None = None,
-        evidence: bool = True,
+        evidence: bool | None = None,
         against: str | None = None,
     ) -> Explanation:
         """The case-based explanation of one image file, or of a region of it as in `predict`.
 
-        With `evidence`, it has the evidence regions of the strongest prototypes, too. `against` is the class
-        that the predicted one is compared with, by default the runner-up.
+        It has the evidence regions of the strongest prototypes, unless `evidence` is False. `against` is
+        the class that the predicted one is compared with, by default the runner-up.
         """
         from protopyramid.explanations.explanation import explain_file
 
