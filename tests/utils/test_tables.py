@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protopyramid.utils.tables import csv_text, markdown_table, mean_and_spread, number
+from protopyramid.utils.tables import csv_text, markdown_table, mean_and_spread, number, unquoted
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=8)
 
@@ -43,7 +43,20 @@ def test_a_markdown_cell_stays_on_its_line_and_in_its_column():
 @given(st.lists(st.tuples(TEXT, TEXT), max_size=5))
 def test_csv_is_what_the_standard_reader_reads(rows):
     found = list(csv.reader(io.StringIO(csv_text(["a", "b"], rows))))
-    assert found == [["a", "b"], *map(list, rows)]
+    assert [[unquoted(field) for field in row] for row in found] == [["a", "b"], *map(list, rows)]
+
+
+FORMULAS = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "=cmd|'/c calc'!A0", "\t=1", "\r=1", "'=1", "''@x"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_text_becomes_a_formula_in_a_spreadsheet(text):
+    ((field,),) = list(csv.reader(io.StringIO(csv_text([text], []), newline="")))
+    assert field[0] not in "=+-@\t\r" and unquoted(field) == text
+
+
+def test_numbers_stay_numbers():
+    assert csv_text(["-1.5"], [["-2e-3"], [-4]]) == "-1.5\n-2e-3\n-4\n"
 
 
 def test_none_is_an_empty_field_and_zero_is_not():

@@ -24,43 +24,58 @@ from protopyramid.cli import (
     crossval,
     data,
     demo,
+    doctor,
     evaluate,
     explain,
     export,
     faithfulness,
+    models,
     predict,
     presets,
     prototypes,
+    readings,
     serve,
     study,
     train,
 )
+from protopyramid.cli.editing import NumbersCommand
 from protopyramid.cli.help import Help, help_unless_command
-from protopyramid.errors import UserError
+from protopyramid.errors import UserError, printable
+from protopyramid.utils.quiet import own_stderr
 
 NAME = "protopyramid"
 PACKAGE = Path(__file__).parent.parent
 BUG, WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+NO_MEMORY = "memory ran out; give smaller images, or use a machine with more of it"
 # System errors that the user can remedy and we cannot.
 USERS_OWN = {
     errno.EACCES,
     errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EMFILE,
     errno.ENAMETOOLONG,
+    errno.ENFILE,
+    errno.ENOENT,
     errno.ENOSPC,
     errno.ENOTDIR,
     errno.EPERM,
     errno.EROFS,
+    errno.ESTALE,
 }
 
 app = typer.Typer(
     name=NAME,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
+app.add_typer(models.app, name="models")
 for verb in (
     demo.demo,
     train.train,
@@ -72,11 +87,13 @@ for verb in (
     faithfulness.faithfulness,
     prototypes.prototypes,
     serve.serve,
+    readings.readings,
     export.export,
     study.study,
     bench.bench,
+    doctor.doctor,
 ):
-    app.command()(verb)
+    app.command(cls=NumbersCommand if verb is prototypes.prototypes else None)(verb)
 
 
 def _version(wanted: bool) -> None:
@@ -91,16 +108,27 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print results, warnings and errors alone.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also name the files that are written.")
+    ] = False,
     help: Help = False,
 ) -> None:
     """Case-based, multi-scale, interpretable classification of mammographic masses."""
     help_unless_command(context)
+    if quiet and verbose:
+        raise UserError("--quiet and --verbose: give one of them")
+    from protopyramid.utils.log import set_verbosity
+
+    set_verbosity(quiet, verbose)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
-        with one_line_warnings():
+        with own_stderr(), one_line_warnings():
             code = app(args=arguments, prog_name=NAME, standalone_mode=False)
             sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -114,6 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _closed_pipe(error)
     except OSError as error:
         return _system_error(error)
+    except MemoryError:
+        return _wrong_input(NO_MEMORY)
     except Exception:
         traceback.print_exc()
         return BUG
@@ -121,8 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _say(kind: str, message: str) -> None:
     """One line on stderr, whatever the message holds."""
-    line = "; ".join(part.strip() for part in message.splitlines() if part.strip())
-    print(f"{NAME}: {kind}: {line}", file=sys.stderr)
+    print(f"{NAME}: {kind}: {printable(message)}", file=sys.stderr)
 
 
 def _wrong_input(message: str) -> int:
@@ -131,11 +160,12 @@ def _wrong_input(message: str) -> int:
 
 
 def _usage_error(error: typer.TyperException) -> int:
-    _say("error", error.format_message())
+    message = "; ".join(
+        part.strip() for part in error.format_message().splitlines() if part.strip()
+    )
     context = getattr(error, "ctx", None)
-    if context is not None:
-        print(f"try '{context.command_path} --help'", file=sys.stderr)
-    return WRONG_INPUT
+    advice = "" if context is None else f"; try '{context.command_path} --help'"
+    return _wrong_input(message + advice)
 
 
 def _closed_pipe(error: BaseException) -> int:
@@ -148,7 +178,7 @@ def _closed_pipe(error: BaseException) -> int:
 
 
 def _system_error(error: OSError) -> int:
-    if error.errno in USERS_OWN:
+    if error.errno in USERS_OWN or (error.errno == errno.EINVAL and error.filename):
         place = f"{error.filename}: " if error.filename else ""
         return _wrong_input(f"{place}{error.strerror}")
     traceback.print_exc()

@@ -41,7 +41,9 @@ def study(
     from protopyramid.cli.console import parse_numbers, say, say_on_stderr
 
     chosen = parse_numbers(seeds, "--seeds") if seeds else None
-    if not file.is_file():
+    from protopyramid.utils.opening import is_file
+
+    if not is_file(file):
         raise UserError(f"{file}: no such study; give a TOML file, as in studies/phantom.toml")
     from protopyramid.studies.study import Place, run_study
 

@@ -30,10 +30,11 @@ from protopyramid.config.catalogue import (
     preset_names,
     preset_text,
 )
-from protopyramid.config.messages import describe_errors, one_line, shown
+from protopyramid.config.messages import describe_errors, shown
 from protopyramid.config.overrides import Tree, flat, merge_sections, plain, with_override
 from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
+from protopyramid.utils.opening import SETTINGS, read_text
 
 NEGATIVE_KEY = "data.negative_class"
 
@@ -185,8 +186,7 @@ def _overlay_settings(overlays: Any, name: str) -> Tree:
 
 def _parse_file(path: Path) -> Tree:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-        return tomllib.loads(text)
+        tree = tomllib.loads(read_text(path, SETTINGS))
     except FileNotFoundError:
         known = did_you_mean(str(path), preset_names(), "presets")
         raise UserError(f"{path}: no preset and no file of this name; {known}") from None
@@ -199,7 +199,10 @@ def _parse_file(path: Path) -> Tree:
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:  # TOMLDecodeError, a number with too many digits, a NUL in the path
-        raise UserError(f"{one_line(str(path))}: not valid TOML: {one_line(str(error))}") from None
+        raise UserError(f"{path}: not valid TOML: {error}") from None
+    if not tree:
+        raise UserError(f'{path}: has no settings; name at least a preset, as in preset = "vgg16"')
+    return tree
 
 
 def _plain_file(tree: Tree, name: str) -> tuple[Tree, dict[str, str]]:

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from protopyramid.config.keys import nearest_key
+from protopyramid.errors import printable
 
 SHOWN_LENGTH = 60
 SHOWN_PROBLEMS = 3
@@ -72,14 +73,14 @@ def _first_path(node: Any) -> list[str]:
 
 def _describe(key: str, details: list[ErrorDetails]) -> str:
     kinds = {detail["type"] for detail in details}
-    name = one_line(key)
+    name = printable(key)
     if "extra_forbidden" in kinds:
         near = nearest_key(key)
         return f"{name}: no such key" + (f"; did you mean {near}?" if near else "")
     if "missing" in kinds:
         return f"{name}: missing"
     if "value_error" in kinds:
-        message = one_line(details[0]["msg"].removeprefix("Value error, "))
+        message = printable(details[0]["msg"].removeprefix("Value error, "))
         return f"{name}: {message}" if key else message
     expected = list(dict.fromkeys(_expected(detail) for detail in details))
     return f"{name}: expected {' or '.join(expected)}, got {shown(details[0]['input'])}"
@@ -87,7 +88,7 @@ def _describe(key: str, details: list[ErrorDetails]) -> str:
 
 def _expected(detail: ErrorDetails) -> str:
     """What a value should be, to complete the sentence "expected ..."."""
-    kind, message = detail["type"], one_line(detail["msg"])
+    kind, message = detail["type"], printable(detail["msg"])
     if kind in _WORDS:
         return _WORDS[kind]
     if kind == "too_short":
@@ -116,8 +117,3 @@ _WORDS = {
     "model_attributes_type": "a table",
     "union_tag_not_found": "a table with a key step",
 }
-
-
-def one_line(text: str) -> str:
-    """Text with line breaks and control characters escaped, safe to print on a terminal."""
-    return repr(text)[1:-1].replace("\\'", "'") if not text.isprintable() else text

@@ -236,6 +236,10 @@ class AugmentationConfig(Section):
     """Maximum brightness offset, added to images in [0, 1]."""
     contrast: BelowOne = 0.1
     """Maximum relative change of contrast about the image mean."""
+    transplant: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Probability that an annotated lesion is put into the surroundings of a negative image (ours)."""
+    transplant_margin: Annotated[float, Field(ge=0, le=0.5)] = 0.05
+    """How much of a lesion's own surroundings is moved with it, as a fraction of the image side (ours)."""
 
     @field_validator("zoom")
     @classmethod
@@ -279,6 +283,9 @@ class NeckConfig(Section):
     """Channels d of the neck and of each prototype (ours; IAIA-BL: 512)."""
     upsample: Literal["nearest", "bilinear"] = "nearest"
     """Interpolation from a coarser level to the next finer one (ancestor: FPN's nearest)."""
+    top_down: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Pyramid only: factor of what a coarser level passes down to the next finer one. 1 is the paper's; 0
+    leaves every level with its own map alone, so that fine prototypes see only fine detail (ours)."""
     start: Literal["centred", "random"] = "centred"
     """Pyramid only: start training with channels of mean 0 and variance 1 (ours), or as initialised."""
     batch_norm: bool = False

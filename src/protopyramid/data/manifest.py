@@ -21,6 +21,7 @@ from protopyramid.data.geometry import Box as Box
 from protopyramid.data.geometry import Region
 from protopyramid.errors import UserError
 from protopyramid.utils.csv_files import Record, read_table
+from protopyramid.utils.opening import is_file, real_path
 from protopyramid.utils.tables import csv_text
 
 SPLITS = ("train", "validation", "test")
@@ -247,7 +248,7 @@ def manifest_text(manifest: Manifest, folder: Path) -> str:
 
 def relative_path(path: Path, folder: Path) -> str:
     """A path as a manifest in `folder` names it."""
-    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+    return Path(os.path.relpath(real_path(path), real_path(folder))).as_posix()
 
 
 def patient_folds(samples: Sequence[Sample], folds: int, seed: int) -> list[int]:
@@ -380,11 +381,7 @@ def existing_file(
     if not name:
         return None
     path = folder / _slashed(name)
-    try:
-        found = path.is_file()
-    except (OSError, ValueError):
-        found = False
-    if not found:
+    if not is_file(path):
         problems.append(
             f"row {line}, {column}: no file {name!r}; paths are relative to the manifest's folder"
         )

@@ -56,6 +56,7 @@ from protopyramid.prototypes.health import (
     source_warnings,
 )
 from protopyramid.runs import layout
+from protopyramid.utils.opening import WEIGHTS, read_file
 from protopyramid.utils.tables import csv_text, number
 
 if TYPE_CHECKING:
@@ -329,7 +330,7 @@ def _cell(value: float) -> str:
 
 def model_digest(run: Run) -> str:
     """Hash of the saved model and its test-time augmentation, which an evaluation belongs to."""
-    content = (run.folder / layout.MODEL).read_bytes()
+    content = read_file(run.folder / layout.MODEL, WEIGHTS)
     tta = run.config.model.tta
     # "looks" is what evaluations of earlier versions have in their digest.
     return hashlib.sha256(content + (f"{tta} looks".encode() if tta > 1 else b"")).hexdigest()

@@ -53,9 +53,9 @@ class Evaluation:
 
     `system` is the preset's name, `system_title` what it may be called (config/differences.py).
     `model` and `rows` are digests of what was evaluated; a confusion matrix has a row for each true
-    class; `source` is "" where all rows of the split were evaluated; `annotation` is what counts as fine
-    annotation (`data.annotation`; "" in earlier versions). `health`, `elimination`: None without
-    prototypes. `per_lesion`, `per_patient`: None where no group has several rows.
+    class; `source` is "" where all rows of the split were evaluated, `annotation` what counts as fine
+    annotation (`data.annotation`; "" in earlier versions). `health`, `elimination`: None without prototypes.
+    `per_lesion`, `per_patient`: None where no group has several rows.
     """
 
     system: str

@@ -27,12 +27,14 @@ from protopyramid.explanations.origin import Origin, open_sample
 from protopyramid.explanations.result import Explanation, PrototypePart, contribution_sums
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.ood import limits_for, ood_features
+from protopyramid.inference.reference import reference_for
 from protopyramid.inference.requests import region_sample
 from protopyramid.metrics.softmax import softmax
-from protopyramid.model.activation import Box, activation_regions
+from protopyramid.model.activation import Box, activation_boxes
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import layer_of, to_picture
 from protopyramid.runs.run import Run
+from protopyramid.utils.opening import is_file
 
 __all__ = [
     "Explanation",
@@ -51,20 +53,22 @@ def explain_file(
     image: str | Path,
     name: str | None = None,
     region: Box | None = None,
-    evidence: bool = False,
+    evidence: bool = True,
+    against: str | None = None,
 ) -> Explanation:
     """The explanation of an image file, called `name` or else by the file's name.
 
     region: what the model is to see, x0, y0, x1, y1 in pixels of the file, made square around its centre.
-    evidence: whether to find the evidence regions of the strongest prototypes, too.
+    evidence: whether to find the evidence regions of the strongest prototypes, too. against: the class that
+    the predicted one is compared with, by default the runner-up.
     """
     path = Path(image)
-    if not path.is_file():
+    if not is_file(path):
         raise UserError(f"{path}: no such image file; check the path")
     called = name or path.name
     sample = Sample(0, called, path, label="", split="test")
     marked = sample if region is None else region_sample(path, region, called)
-    explanation = explain_sample(run, marked)
+    explanation = explain_sample(run, marked).compared_with(against)
     return explanation.with_evidence() if evidence else explanation
 
 
@@ -120,6 +124,7 @@ def _explained(run: Run, prepared: PreparedImage, evidence: Evidence) -> Explana
         run=run,
         evidence=evidence,
         unlike_training=_unlike_training(run, prepared.image, evidence),
+        reference=reference_for(run),
         origin=prepared.origin,
     )
 
@@ -173,9 +178,9 @@ def _boxes(run: Run, evidence: Evidence) -> list[Box]:
     """The box around the region of every prototype, in their order."""
     size = run.config.data.image_size
     return [
-        region.box
+        box
         for level in layer_of(run.model).slices
-        for region in activation_regions(evidence.maps[level][0], size, size)
+        for box in activation_boxes(evidence.maps[level][0], size, size)
     ]
 
 

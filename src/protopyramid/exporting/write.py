@@ -18,6 +18,7 @@ from protopyramid.exporting.formats import (
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run
+from protopyramid.utils.opening import is_folder, real_path
 
 TOLERANCE = 1e-4  # ours: the largest difference from torch that is accepted, in any output
 
@@ -55,14 +56,14 @@ def export_run(run: Run, kind: Format = "onnx", out: Path | None = None) -> Expo
 
 
 def _check_place(path: Path, kind: Format, run: Run) -> None:
-    if path.is_dir():
+    if is_folder(path):
         raise UserError(f"{path}: is a folder; give a file to write to")
     if path.suffix == ".json":
         raise UserError(
             f"{path}: the description would be written over the model; "
             f"give a file that ends in {SUFFIXES[kind]}"
         )
-    if kind == "torch-export" and path.resolve().is_relative_to(run.folder.path.resolve()):
+    if kind == "torch-export" and real_path(path).is_relative_to(real_path(run.folder.path)):
         raise UserError(
             f"{path}: torch's format contains a pickle, which a run folder must not; "
             "give a file outside it with --out FILE, or use --format onnx"

@@ -19,6 +19,7 @@ from protopyramid.inference.batches import EvidenceBatch, evidence_batches
 from protopyramid.inference.ood import Limits, limits_for, ood_features
 from protopyramid.model.network import Evidence
 from protopyramid.utils.files import write_text
+from protopyramid.utils.opening import is_file, is_folder
 from protopyramid.utils.tables import csv_text
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def with_labels(records: Sequence[Record], samples: Sequence[Sample]) -> list[Re
 
 def image_samples(paths: Sequence[Path]) -> list[Sample]:
     """Samples of image files, which must exist."""
-    missing = [path for path in paths if not path.is_file()]
+    missing = [path for path in paths if not is_file(path)]
     if missing:
         more = f" (and {len(missing) - 1} more are missing)" if len(missing) > 1 else ""
         raise UserError(f"{missing[0]}: no such image file{more}; check the path")
@@ -231,10 +232,10 @@ def expand_folders(paths: Iterable[Path]) -> list[Path]:
     """The image files among these paths and, sorted, in those that are folders and in their subfolders."""
     files: list[Path] = []
     for path in paths:
-        if not path.is_dir():
+        if not is_folder(path):
             files.append(path)
             continue
-        inside = sorted(each for each in path.rglob("*") if each.is_file() and is_image(each))
+        inside = sorted(each for each in path.rglob("*") if is_image(each))
         if not inside:
             raise UserError(
                 f"{path}: neither the folder nor its subfolders hold an image ({', '.join(READERS)})"
@@ -271,7 +272,7 @@ def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
 
 def write_csv(path: Path, text: str) -> None:
     """Write a table atomically."""
-    if path.is_dir():
+    if is_folder(path):
         raise UserError(f"{path}: is a folder; give the name of a CSV file")
     write_text(path, text)
 

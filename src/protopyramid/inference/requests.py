@@ -23,6 +23,7 @@ from protopyramid.inference.prediction import (
     table_rows,
 )
 from protopyramid.runs import layout
+from protopyramid.utils.opening import is_folder
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
@@ -156,7 +157,7 @@ def table_of(paths: Sequence[Path], split: str | None = None) -> Path | None:
 
 
 def _marked(paths: Sequence[Path], marks: Marks) -> list[Sample]:
-    if len(paths) != 1 or paths[0].is_dir():
+    if len(paths) != 1 or is_folder(paths[0]):
         raise UserError(
             "--region: marks lesions on one image; give one image file, or a table (CSV) with lesion boxes"
         )

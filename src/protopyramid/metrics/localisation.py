@@ -104,16 +104,9 @@ def places(activation: Tensor, fine: Tensor, lesion: Tensor) -> Places:
 
     An annotation without any pixel counts as missing. Works on any maps: PAMs, Grad-CAM.
     """
-    flat = activation.flatten(1).float()
-    lowest, highest = flat.aminmax(dim=1)
-    # Upsampling leaves rounding noise on a constant map; it must not choose the region.
-    constant = highest - lowest <= CONSTANT * highest.abs()
-    flat = torch.where(constant[:, None], highest[:, None], flat)
+    flat, lowest, highest = _without_noise(activation)
     kept = strongest_region(flat.view(activation.shape)).flatten(1)
-    # Halfway from the lowest to the highest value, so that similarities with any offset compare.
-    half = (lowest + highest) / 2
-    half = torch.where(constant, highest, half)
-    area = (flat >= half[:, None]).double().mean(1)
+    area = _half_maximum_area(flat, lowest, highest)
     # All pixels at the maximum: a peak at the border is a plateau after upsampling.
     peak = flat >= (highest - CONSTANT * highest.abs())[:, None]
     shares: list[Array] = []
@@ -123,7 +116,31 @@ def places(activation: Tensor, fine: Tensor, lesion: Tensor) -> Places:
         for region, values in ((kept, shares), (peak, hits)):
             inside = (region & annotation).sum(1).double() / region.sum(1)
             values.append(inside.masked_fill(missing, torch.nan).numpy())
-    return Places(shares[0], shares[1], hits[0], hits[1], area.numpy())
+    return Places(shares[0], shares[1], hits[0], hits[1], area)
+
+
+def half_maximum_areas(activation: Tensor) -> Array:
+    """The share of the pixels of each map (N, H, W) that are above half maximum. -> (N,)."""
+    return _half_maximum_area(*_without_noise(activation))
+
+
+def _without_noise(activation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Maps (N, H, W) as rows (N, H W), their lowest and their highest values (N,).
+
+    Upsampling leaves rounding noise on a constant map; it must not choose a region.
+    """
+    flat = activation.flatten(1).float()
+    lowest, highest = flat.aminmax(dim=1)
+    constant = highest - lowest <= CONSTANT * highest.abs()
+    lowest = torch.where(constant, highest, lowest)
+    return torch.where(constant[:, None], highest[:, None], flat), lowest, highest
+
+
+def _half_maximum_area(flat: Tensor, lowest: Tensor, highest: Tensor) -> Array:
+    # Halfway from the lowest to the highest value, so that similarities with any offset compare.
+    half = torch.where(lowest == highest, highest, (lowest + highest) / 2)
+    share: Array = (flat >= half[:, None]).double().mean(1).numpy()
+    return share
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +13,8 @@ from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.utils import files
 from protopyramid.utils.locks import locked
+from protopyramid.utils.opening import MARK, RECORDS, WEIGHTS, checked, read_file, read_text
+from protopyramid.utils.typed_json import parse_json, read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,11 +67,11 @@ class RunFolder:
         """The content of a JSON file."""
         target = self.path / relative
         try:
-            return json.loads(target.read_text(encoding="utf-8"))
+            return read_json(target)
         except FileNotFoundError as error:
             raise UserError(f"{target}: no such file; is this a finished run?") from error
         except (OSError, ValueError) as error:
-            raise UserError(f"{target}: cannot be read ({error}); the run is damaged") from error
+            raise _unreadable(target, error, "the run is damaged") from error
 
     def read_tensors(self, relative: str) -> tuple[dict[str, Tensor], dict[str, str]]:
         """The tensors and the metadata of a safetensors file."""
@@ -78,24 +79,35 @@ class RunFolder:
 
         target = self.path / relative
         try:
-            with safe_open(target, framework="pt") as file:
+            with safe_open(checked(target, WEIGHTS), framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 return tensors, file.metadata() or {}
         except FileNotFoundError as error:
             raise UserError(f"{target}: no such file; is this a finished run?") from error
         except (SafetensorError, OSError, ValueError) as error:
-            raise UserError(f"{target}: cannot be read ({error}); the file is damaged") from error
+            raise _unreadable(target, error, "the file is damaged") from error
+
+    def read_weights(self) -> dict[str, Tensor]:
+        """The weights of the model, as floats however they are stored."""
+        from protopyramid.runs.eight_bit import to_floats
+
+        tensors, _ = self.read_tensors(layout.MODEL)
+        return to_floats(tensors, str(self.path / layout.MODEL))
 
     def read_lines(self, relative: str) -> list[dict[str, Any]]:
         """The records of a JSON-lines log; a last line that was cut off is left out."""
         target = self.path / relative
-        if not target.is_file():
+        try:
+            content = read_file(target, RECORDS)
+        except FileNotFoundError:
             return []
+        except OSError as error:
+            raise _unreadable(target, error, "the run is damaged") from error
         records = []
-        for line in target.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in content.splitlines():
             with suppress(ValueError):
-                records.append(json.loads(line))
-        return records
+                records.append(parse_json(line))
+        return [record for record in records if isinstance(record, dict)]
 
     # -- life ------------------------------------------------------------------------------------
     def begin(self, config: Config) -> None:
@@ -107,15 +119,16 @@ class RunFolder:
         """Refuse a folder that is not a run, or has another layout."""
         target = self.path / layout.FORMAT
         try:
-            found = target.read_text(encoding="utf-8").strip()
+            found = read_text(target, MARK).strip()
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(
                 f"{self.path}: not a run folder (it has no readable file 'format')"
             ) from error
-        if found != str(layout.FORMAT_VERSION):
+        known = (layout.FORMAT_VERSION, layout.PACKED_VERSION)
+        if found not in map(str, known):
             raise UserError(
                 f"{self.path}: a run folder of format {found!r}, but this version reads format "
-                f"{layout.FORMAT_VERSION}; use the version of protopyramid that made it"
+                f"{known[0]} or {known[1]}; use the version of protopyramid that made it"
             )
 
     @contextmanager
@@ -130,3 +143,8 @@ class RunFolder:
         with locked(self.path, busy):
             files.remove_partial(self.path)
             yield
+
+
+def _unreadable(target: Path, error: Exception, remedy: str) -> UserError:
+    reason = getattr(error, "strerror", None) or error
+    return UserError(f"{target}: cannot be read ({reason}); {remedy}")

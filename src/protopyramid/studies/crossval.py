@@ -39,6 +39,7 @@ from protopyramid.metrics.validation import ValidationMetrics, validation_metric
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import read_provenance
 from protopyramid.runs.run import load_run
+from protopyramid.runs.shelf import find_run
 from protopyramid.studies.results import (
     CrossValidation,
     FoldMetrics,
@@ -47,6 +48,7 @@ from protopyramid.studies.results import (
 )
 from protopyramid.training.data_check import labelled_manifest
 from protopyramid.utils.files import write_text
+from protopyramid.utils.opening import TABLE, is_file, read_file
 from protopyramid.utils.tables import Cell, csv_text
 
 Array = NDArray[np.float64]
@@ -82,6 +84,7 @@ def cross_validate(
     folder = RunFolder(out)
     manifest = labelled_manifest(data, config)
     if backbone_from is not None:
+        backbone_from = find_run(backbone_from)
         _warn_of_leak(manifest, RunFolder(backbone_from))
     results = []
     with folder.lock():
@@ -199,7 +202,7 @@ def _write_manifest(run: Path, fold: Manifest, config: Config) -> Path:
     fold = with_validation(fold, config.data.validation_fraction, config.train.seed)
     text = manifest_text(fold, run)
     path = run / MANIFEST
-    if path.is_file() and path.read_text(encoding="utf-8") != text:
+    if is_file(path) and read_file(path, TABLE) != text.encode():
         raise UserError(
             f"{path}: was created from a different dataset, folds or seeds; give another --out for these"
         )

@@ -15,6 +15,7 @@ from protopyramid.evaluation.split import evaluated_split
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run
 from protopyramid.utils.files import write_text
+from protopyramid.utils.opening import MARK, is_file, read_file
 from protopyramid.utils.progress import Bars, no_bar
 
 WORKERS = 2
@@ -53,8 +54,8 @@ def run_demo(out: str | Path, seed: int = 0, bars: Bars = no_bar) -> Demo:
 def make_phantoms(folder: Path, seed: int, bars: Bars = no_bar) -> Path:
     """The manifest of the demo's phantoms, which are drawn where they do not exist yet."""
     manifest, marker = folder / "manifest.csv", folder / "seed"
-    if manifest.is_file():
-        if not marker.is_file() or marker.read_text().strip() != str(seed):
+    if is_file(manifest):
+        if not is_file(marker) or read_file(marker, MARK).strip() != str(seed).encode():
             raise UserError(f"{folder}: holds phantoms of another seed; give another --out")
         return manifest
     with bars("phantoms") as update:

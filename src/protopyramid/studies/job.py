@@ -32,6 +32,7 @@ from protopyramid.studies.results import (
 from protopyramid.studies.shift_test import shifted_precision, write_shifted
 from protopyramid.utils import typed_json
 from protopyramid.utils.files import write_text
+from protopyramid.utils.opening import IMAGE, TABLE, WEIGHTS, is_file, read_file
 
 # Folders beside the runs of a replicate; studies of earlier versions have the same.
 PHANTOMS, OCCLUDED, SHIFTED, CACHE = "phantoms", "control", "moved", "cache"
@@ -90,7 +91,7 @@ def _write_split(chosen: Manifest, data: Path, target: Path) -> Path:
     text = manifest_text(chosen, target.parent)
     if not target.is_file():
         return write_text(target, text)
-    if target.read_text(encoding="utf-8") != text:
+    if read_file(target, TABLE) != text.encode():
         raise UserError(
             f"{target}: was created from a different dataset or split; "
             f"give another folder to --out for {data}"
@@ -155,14 +156,14 @@ def do(job: Job) -> None:
 
 def reuse_run(source: Run, target: RunFolder, config: Config) -> None:
     """Make a run of the same model with other settings, unless it exists already."""
-    model = (source.folder / layout.MODEL).read_bytes()
-    if (target / layout.MODEL).is_file() and (target / layout.MODEL).read_bytes() == model:
+    model = read_file(source.folder / layout.MODEL, WEIGHTS)
+    if is_file(target / layout.MODEL) and read_file(target / layout.MODEL, WEIGHTS) == model:
         target.write_config(config)
         return
     target.begin(config)
     pictures = sorted((source.folder / layout.PICTURES).glob("*.png"))
     for file in [source.folder / layout.DATA, source.folder / layout.PROTOTYPES, *pictures]:
-        target.write_bytes(file.relative_to(source.folder.path).as_posix(), file.read_bytes())
+        target.write_bytes(file.relative_to(source.folder.path).as_posix(), read_file(file, IMAGE))
     target.write_bytes(layout.MODEL, model)  # last: now it is a run
 
 

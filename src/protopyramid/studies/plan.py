@@ -43,6 +43,7 @@ from protopyramid.config import load_config, load_overlay, preset_names
 from protopyramid.config.aliases import current_key
 from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
+from protopyramid.utils.opening import SETTINGS, read_text
 
 OLD_OVERLAYS = {"demo-first": "demo-iaia-bl", "demo-second": "demo"}  # names of earlier versions
 OLD_KEYS = {"control": "occlusion_control", "moved": "shift_test"}  # of a variant; both are read
@@ -269,7 +270,9 @@ def read_study(path: str | Path, settings: Mapping[str, Any] | None = None) -> S
 
 def _read_tree(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path, SETTINGS))
+    except RecursionError:
+        raise UserError(f"{path}: tables or lists are nested too deeply") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protopyramid.errors import UserError
+from protopyramid.utils.opening import TEXT, read_file
 
 Key = tuple[str, str]  # label of the replicate, variant
 PAUSE = 0.2  # seconds between two polls of the processes
@@ -63,7 +64,7 @@ def _start(task: Task) -> subprocess.Popen[bytes]:
 
 def _check(process: subprocess.Popen[bytes], task: Task) -> None:
     if process.returncode:
-        lines = task.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        lines = read_file(task.log, TEXT).decode(errors="replace").strip().splitlines()
         last = " / ".join(lines[-LAST_LINES:]) or f"exit code {process.returncode}"
         raise UserError(f"{task.log}: the run failed: {last}")
 

@@ -18,12 +18,14 @@ from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import read_provenance
+from protopyramid.runs.shelf import find_run
 from protopyramid.training.checkpoint import has_checkpoint
 from protopyramid.training.data_check import training_manifest
 from protopyramid.training.distributed import on_rank_zero, start_fabric
 from protopyramid.training.start import warn_of_frozen_random_backbone
 from protopyramid.training.trainer import Trainer
 from protopyramid.utils.allocator import keep_freed_memory
+from protopyramid.utils.opening import is_file
 
 Finish = Callable[[RunFolder], None]
 
@@ -51,7 +53,7 @@ def train_run(
     folder = RunFolder(out)
     keep_freed_memory()
     fabric = start_fabric(devices, config.train.precision, accelerator)
-    source = Path(backbone_from) if backbone_from else None
+    source = find_run(backbone_from) if backbone_from else None
     shared = Path(cache) if cache else None
     with ExitStack() as held:
         if not fabric.is_global_zero:  # the first process has said what it would warn of
@@ -87,7 +89,7 @@ def _check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
         return
     folder.check_format()
     if not resume:
-        finished = trained and (folder / layout.CARD).is_file()  # the last file to be written
+        finished = trained and is_file(folder / layout.CARD)  # the last file to be written
         state = "finished run" if finished else "run that was stopped"
         advice = "" if finished else "continue it with --resume, or "
         raise UserError(f"{folder.path}: holds a {state}; {advice}choose another folder")
@@ -96,7 +98,7 @@ def _check_folder(folder: RunFolder, config: Config, resume: bool) -> None:
 
 def is_trained(folder: RunFolder) -> bool:
     """Whether training has ended: the model is its last file."""
-    return (folder / layout.MODEL).is_file()
+    return is_file(folder / layout.MODEL)
 
 
 def _check_same_config(folder: RunFolder, config: Config) -> None:

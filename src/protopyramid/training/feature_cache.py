@@ -27,6 +27,7 @@ from protopyramid.errors import UserError
 from protopyramid.utils.faults import reached
 from protopyramid.utils.files import reserve, write_text
 from protopyramid.utils.locks import locked
+from protopyramid.utils.typed_json import read_json
 
 GIGABYTE = 1e9
 Mode = Literal["r", "r+", "w+"]
@@ -159,10 +160,10 @@ def cache_key(state: Mapping[str, Tensor], *facts: object) -> str:
 def is_complete(folder: Path, key: str) -> bool:
     """Whether the folder holds a finished cache of this key."""
     try:
-        found: object = json.loads((folder / DONE).read_text())["key"]
-    except (OSError, ValueError, KeyError):
+        found = read_json(folder / DONE)
+    except (OSError, ValueError):
         return False
-    return found == key
+    return isinstance(found, dict) and found.get("key") == key
 
 
 def mark_complete(folder: Path, key: str) -> None:

@@ -17,13 +17,13 @@ from protopyramid.errors import UserError
 from protopyramid.model.necks import Pyramid
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.model.weights import start_backbone
-from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import RANDOM
 from protopyramid.training.centring import ChannelMoments, centre_level
 from protopyramid.training.distributed import gather, to_device
 from protopyramid.training.initialise import PatchCollector, initialise_prototypes, merge_patches
 from protopyramid.training.passes import Passes
+from protopyramid.utils.opening import real_path
 from protopyramid.utils.progress import Reporter
 
 CENTRING_IMAGES = 256  # a sample is enough for the means and variances of channels
@@ -47,7 +47,7 @@ def start_provenance(weights: str, backbone_from: Path | None) -> dict[str, str]
     """What data.json says of the weights that training started from."""
     if backbone_from is None:
         return {"backbone": weights or RANDOM}
-    return {"backbone": f"run {backbone_from.resolve().name}"}
+    return {"backbone": f"run {real_path(backbone_from).name}"}
 
 
 def warn_of_frozen_random_backbone(config: Config, backbone_from: Path | None) -> None:
@@ -70,7 +70,7 @@ def load_backbone_of_run(model: PrototypeNetwork, path: Path) -> int:
     """Load the backbone of another run; every tensor must fit. Returns how many there are."""
     other = RunFolder(path)
     other.check_format()
-    tensors, _ = other.read_tensors(layout.MODEL)
+    tensors = other.read_weights()
     prefix = "backbone."
     found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
     own = model.backbone.state_dict()

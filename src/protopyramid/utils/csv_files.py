@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from protopyramid.errors import UserError
-
-LARGEST = 2**30  # bytes; no table of a dataset is nearly as large
+from protopyramid.utils.opening import TABLE, read_file
+from protopyramid.utils.tables import unquoted
 
 
 class Record(NamedTuple):
@@ -44,7 +44,7 @@ def _records(path: Path, what: str = "table", lenient: bool = False) -> list[Rec
     try:
         for fields in reader:
             if any(value.strip() for value in fields):
-                table.append(Record(line, fields))
+                table.append(Record(line, [unquoted(field) for field in fields]))
             line = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
@@ -90,12 +90,8 @@ def _text(path: Path, what: str, lenient: bool) -> str:
 
 def _content(path: Path, what: str) -> bytes:
     try:
-        size = path.stat().st_size
-        if size > LARGEST:
-            raise UserError(f"{path}: {size} bytes are too many for a {what}; give another file")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        return read_file(path, TABLE)
+    except OSError as error:
         raise UserError(
-            f"{path}: cannot read the {what} ({reason}); give the path of a CSV file"
+            f"{path}: cannot read the {what} ({error.strerror}); give the path of a CSV file"
         ) from None

@@ -15,7 +15,9 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
+from protopyramid.errors import UserError
 from protopyramid.utils.files import disk_error, write_bytes
+from protopyramid.utils.opening import RECORDS, read_file
 
 Record = TypeVar("Record")
 
@@ -58,10 +60,14 @@ class Journal(Generic[Record]):
 
     def read(self) -> list[Record]:
         """The valid records, in order; a last line that was cut short is ignored."""
-        if not self.path.is_file():
+        try:
+            content = read_file(self.path, RECORDS)
+        except FileNotFoundError:
             return []
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read ({error.strerror}); remove it") from None
         records = []
-        for line in self.path.read_bytes().split(b"\n")[:-1]:
+        for line in content.split(b"\n")[:-1]:
             try:
                 records.append(self._adapter.validate_json(line, strict=True))
             except ValidationError:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 
 UNDEFINED = "–"
+QUOTE = "'"  # marks a field as text
+# What begins a formula in a spreadsheet; marked fields too, so that one mark can be taken away again.
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
 Cell = str | float | int | None
 
 
@@ -58,13 +62,37 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    """A CSV table; None is an empty field.
+    """A CSV table; None is an empty field. Text that a spreadsheet would run as a formula is quoted.
 
-    >>> csv_text(["name", "value"], [["a,b", None], ["c", 0.5]])
-    'name,value\\n"a,b",\\nc,0.5\\n'
+    >>> print(csv_text(["name", "value"], [["a,b", None], ["=1+1", -0.5]]), end="")
+    name,value
+    "a,b",
+    '=1+1,-0.5
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    for row in (header, *rows):
+        writer.writerow(["" if cell is None else _quoted(cell) for cell in row])
     return text.getvalue()
+
+
+def unquoted(field: str) -> str:
+    """A field of a CSV table without the mark that `csv_text` sets before a formula.
+
+    >>> unquoted("'=1+1"), unquoted("'tis")
+    ('=1+1', "'tis")
+    """
+    return field[1:] if field[:1] == QUOTE and FORMULA.match(field) else field
+
+
+def _quoted(cell: str | float | int) -> str | float | int:
+    runs = isinstance(cell, str) and FORMULA.match(cell) and not _is_number(cell)
+    return f"{QUOTE}{cell}" if runs else cell
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from protopyramid.errors import UserError
+from protopyramid.utils.opening import RECORDS, Kind, read_text
 
 T = TypeVar("T")
 
@@ -32,6 +33,25 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     if kind not in _ADAPTERS:
         _ADAPTERS[kind] = TypeAdapter(kind)
     return _ADAPTERS[kind]
+
+
+def read_json(path: Path, kind: Kind = RECORDS) -> Any:
+    """The content of a JSON file; OSError where it cannot be read, ValueError where it is not JSON."""
+    return parse_json(read_text(path, kind))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON as plain values; ValueError where it is none, or is nested too deeply.
+
+    >>> parse_json("[" * 100_000)
+    Traceback (most recent call last):
+    ...
+    ValueError: is nested too deeply
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
 
 
 def to_json(record: Any) -> Any:

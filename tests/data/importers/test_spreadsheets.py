@@ -11,6 +11,7 @@ from protopyramid.data.importers import spreadsheets
 from protopyramid.data.importers.spreadsheets import read_sheets
 from protopyramid.errors import UserError
 from protopyramid.utils.csv_files import Record
+from protopyramid.utils.opening import Kind
 
 from .conftest import MAIN, save_workbook
 
@@ -99,8 +100,8 @@ def test_too_many_cells_and_too_large_files_are_refused(
     save_workbook(path, {"s": [["a"], [None] * 30 + ["b"]]})
     with pytest.raises(UserError, match="a sheet of more than 24 cells"):
         read_sheets(path)
-    monkeypatch.setattr(spreadsheets, "LARGEST_FILE", 10)
-    with pytest.raises(UserError, match="the limit is 10"):
+    monkeypatch.setattr(spreadsheets, "SPREADSHEET", Kind("a spreadsheet", 10))
+    with pytest.raises(UserError, match="10 bytes are the limit"):
         read_sheets(path)
 
 

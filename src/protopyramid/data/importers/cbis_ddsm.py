@@ -42,6 +42,7 @@ from protopyramid.data.io.decoding import DICOM_SUFFIXES, read_dicom_size, read_
 from protopyramid.data.manifest import Box
 from protopyramid.data.masks import MaskSizeError, resized_mask
 from protopyramid.errors import UserError
+from protopyramid.utils.opening import TEXT, open_file, real_path
 
 PATIENT, SIDE, VIEW, NUMBER = "patient_id", "left or right breast", "image view", "abnormality id"
 MARGINS = "mass margins"
@@ -151,7 +152,7 @@ def find(source: Path, options: Options) -> ImportPlan:
 def _tables(source: Path, paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """The tables of masses and of calcifications in the source, or else beside it."""
     inside = [path for path in paths if path.suffix.lower() == ".csv"]
-    beside = sorted(source.resolve().parent.glob("*.csv"))
+    beside = sorted(real_path(source).parent.glob("*.csv"))
     for candidates in (inside, beside):
         headers = {path: _header(path) for path in candidates}
         masses = [path for path, header in headers.items() if MARGINS in header]
@@ -166,7 +167,7 @@ def _tables(source: Path, paths: Sequence[Path]) -> tuple[list[Path], list[Path]
 
 def _header(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_file(path, TEXT) as file:
             return file.readline(4096).decode("latin-1").lower()
     except OSError:
         return ""

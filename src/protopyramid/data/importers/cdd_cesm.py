@@ -32,7 +32,6 @@ from protopyramid.data.importers.reading import (
     Row,
     Unusable,
     only_file,
-    printable,
     read_rows,
     relative,
     table_rows,
@@ -41,7 +40,7 @@ from protopyramid.data.importers.reading import (
 from protopyramid.data.importers.splits import with_splits
 from protopyramid.data.importers.spreadsheets import SUFFIX, read_sheets
 from protopyramid.data.importers.via import Region, read_regions
-from protopyramid.errors import UserError
+from protopyramid.errors import UserError, printable
 
 SOURCE = "cdd-cesm"
 FILM_NAME = re.compile(r"(P\d{1,6})_([LR])_(DM|CM)_(CC|MLO)\d?", re.IGNORECASE)

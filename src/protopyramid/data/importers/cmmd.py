@@ -17,7 +17,6 @@ that are known to be free of lesions, so there are no negatives.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ from protopyramid.data.importers.outlines import as_outline
 from protopyramid.data.importers.reading import (
     Unusable,
     only_file,
-    printable,
     read_bytes,
     relative,
     short,
@@ -41,8 +39,9 @@ from protopyramid.data.importers.reading import (
 from protopyramid.data.importers.splits import with_splits
 from protopyramid.data.importers.spreadsheets import SUFFIX, read_sheets
 from protopyramid.data.io.decoding import is_dicom, read_size, read_view
-from protopyramid.errors import UserError
+from protopyramid.errors import UserError, printable
 from protopyramid.utils.csv_files import Record, read_table
+from protopyramid.utils.typed_json import parse_json
 
 SOURCE = "cmmd"
 PATIENT = re.compile(r"D[12]-\d{4}")
@@ -360,8 +359,8 @@ def _crop(
 def _lesions(path: Path, film: Path) -> list[tuple[str, Outline]]:
     """Labels in lower case and outlines of a file; one that cannot be used spoils all of them."""
     try:
-        content = json.loads(read_bytes(path).decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
+        content = parse_json(read_bytes(path).decode("utf-8-sig"))
+    except ValueError as error:
         raise Unusable(f"not JSON: {printable(str(error).partition(':')[0])}") from None
     if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
         raise Unusable("not a list of outlines")

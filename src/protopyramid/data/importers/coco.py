@@ -34,6 +34,8 @@ from protopyramid.data.importers.reading import Unusable
 from protopyramid.data.importers.splits import split_in
 from protopyramid.data.io.decoding import image_stem
 from protopyramid.data.manifest import Box
+from protopyramid.errors import printable
+from protopyramid.utils.opening import is_file
 
 PARTS = ("images", "annotations", "categories")
 
@@ -117,7 +119,7 @@ def _key(value: object) -> str:
 def _picture(source: Path, path: Path, item: Mapping[str, Any]) -> Picture:
     patient = item.get("patient_id")
     known = isinstance(patient, str | int) and not isinstance(patient, bool)
-    patient = reading.printable(str(patient).strip()) if known else ""
+    patient = printable(str(patient).strip()) if known else ""
     found, size = None, None
     try:
         found = _locate(source, path, str(item.get("file_name") or ""))
@@ -142,9 +144,9 @@ def _locate(source: Path, path: Path, name: str) -> Path:
     for folder in dict.fromkeys((path.parent, source)):
         for part in ("", "images", own, f"images/{own}"):
             found = reading.inside(source, folder / part, name)
-            if reading.is_file(found):
+            if is_file(found):
                 return found
-    raise Unusable(f"image is missing: {reading.printable(name)}")
+    raise Unusable(f"image is missing: {printable(name)}")
 
 
 def _usable(picture: Picture | None) -> Picture:

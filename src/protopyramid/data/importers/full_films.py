@@ -15,6 +15,7 @@ from pathlib import Path
 from protopyramid.data.importers.base import FilmRow, Skipped
 from protopyramid.data.importers.reading import relative
 from protopyramid.data.manifest import BOX_COLUMNS, Box
+from protopyramid.utils.opening import real_path
 from protopyramid.utils.tables import csv_text
 
 TABLE = "films.csv"
@@ -105,4 +106,4 @@ def _fields(row: FilmRow, folder: Path) -> list[str]:
 def path_from(folder: Path, path: Path) -> str:
     """A path as it is written into a table in a folder."""
     # ".." leads up from where a link leads to, not from the link.
-    return Path(os.path.relpath(os.path.abspath(path), folder.resolve())).as_posix()
+    return Path(os.path.relpath(os.path.abspath(path), real_path(folder))).as_posix()

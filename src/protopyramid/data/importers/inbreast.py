@@ -35,7 +35,6 @@ from protopyramid.data.importers.outlines import (
 from protopyramid.data.importers.reading import (
     Row,
     Unusable,
-    printable,
     read_bytes,
     read_rows,
     relative,
@@ -43,12 +42,12 @@ from protopyramid.data.importers.reading import (
 )
 from protopyramid.data.importers.splits import with_splits
 from protopyramid.data.manifest import Box
-from protopyramid.errors import UserError
+from protopyramid.errors import UserError, printable
+from protopyramid.utils.opening import is_file, is_folder
 
 FILMS, CONTOURS, TABLE = "AllDICOMs", "AllXML", "INbreast.csv"
 FILM_NAME = re.compile(r"(\d+)_([0-9a-z]+)_MG_([LR])_([A-Z]+)_ANON\.dcm", re.IGNORECASE)
 COLUMNS = ("File Name", "ACR", "Bi-Rads")
-POINT = re.compile(r"\s*\(\s*([^,()]+?)\s*,\s*([^,()]+?)\s*\)\s*")
 # The names are typed by hand: "Espiculated Region" and "Spiculated region" occur too.
 MASS, SPICULATED = re.compile(r"mass(es)?( \d+)?"), re.compile(r"e?spiculated region")
 NO_MARGINS = (
@@ -93,13 +92,15 @@ class Region:
         return outline_bounds([tuple(points)])
 
     def _pairs(self) -> list[tuple[str, str]]:
-        return [_coordinates(POINT.fullmatch(str(point))) for point in self.points]
+        return [_coordinates(str(point).strip()) for point in self.points]
 
 
-def _coordinates(match: re.Match[str] | None) -> tuple[str, str]:
-    if match is None:
+def _coordinates(point: str) -> tuple[str, str]:
+    x, comma, y = point[1:-1].partition(",")
+    x, y = x.strip(), y.strip()
+    if not (point.startswith("(") and point.endswith(")") and comma and x and y):
         raise Unusable("unusable outline: a point is not of the form (x, y)")
-    return match[1], match[2]
+    return x, y
 
 
 def find(source: Path, options: Options) -> ImportPlan:
@@ -113,7 +114,7 @@ def find(source: Path, options: Options) -> ImportPlan:
     for film in films:
         path = root / CONTOURS / f"{film.number}.xml"
         name = relative(film.path, source)
-        if not path.is_file():
+        if not is_file(path):
             bare += 1
             skipped.append(Skipped(name, "no lesion is drawn on the film"))
             _add_film(all_films, film, [], rows.get(film.number))
@@ -153,9 +154,9 @@ def _add_film(films: Films, film: Film, regions: Sequence[Region], row: Row | No
 
 def _root(source: Path) -> Path:
     """The folder with the films and the contours: the source, or one in it."""
-    folders = [source, *sorted(path for path in source.glob("*") if path.is_dir())]
+    folders = [source, *sorted(path for path in source.glob("*") if is_folder(path))]
     for folder in folders:
-        if (folder / FILMS).is_dir() and (folder / CONTOURS).is_dir():
+        if is_folder(folder / FILMS) and is_folder(folder / CONTOURS):
             return folder
     raise UserError(
         f"{source}: no folders {FILMS} and {CONTOURS} in it; give the folder of INbreast"
@@ -185,7 +186,7 @@ def _table(
 ) -> tuple[dict[str, Row], list[str]]:
     """Rows of INbreast.csv by film; rows of films that are not there are skipped."""
     path = root / TABLE
-    if not path.is_file():
+    if not is_file(path):
         return {}, [f"no {TABLE}: BI-RADS and density are not carried over"]
     rows, malformed = read_rows(path, COLUMNS)
     skipped += malformed
@@ -211,7 +212,14 @@ def read_regions(path: Path) -> list[Region]:
         content = plistlib.loads(read_bytes(path), fmt=plistlib.FMT_XML)
     except Unusable:
         raise
-    except (ValueError, ExpatError, LookupError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        ExpatError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise Unusable(f"not an OsiriX property list: {printable(str(error)[:80])}") from None
     regions = [roi for image in _objects(content, "Images") for roi in _objects(image, "ROIs")]
     found = []

@@ -28,6 +28,8 @@ from protopyramid.data.importers.outlines import (
 )
 from protopyramid.data.importers.reading import Unusable
 from protopyramid.data.importers.splits import split_in
+from protopyramid.errors import printable
+from protopyramid.utils.opening import is_file
 
 CIRCLE_SIDES = 64  # of the polygon for a circle that is one of several shapes of a lesion
 
@@ -53,12 +55,10 @@ def _read_file(findings: Findings, path: Path, content: Content) -> None:
 def _image(source: Path, path: Path, content: Content) -> Path:
     name = str(content.get("imagePath") or "")
     image = reading.inside(source, path.parent, name)
-    if reading.is_file(image):
+    if is_file(image):
         return image
     hint = "; save it there, the copy in the JSON file is not used"
-    raise Unusable(
-        f"image is missing: {reading.printable(name)}{hint if content.get('imageData') else ''}"
-    )
+    raise Unusable(f"image is missing: {printable(name)}{hint if content.get('imageData') else ''}")
 
 
 def _size(content: Content) -> Size | None:
@@ -123,7 +123,7 @@ def _shape(item: Mapping[str, Any], size: Size | None) -> Shape:
         if len(points) != 2:
             raise Unusable(f"unusable circle: {len(points)} points, but centre and edge are needed")
         return _circle(points, size)
-    raise Unusable(f"unsupported shape, or one without an inside: {reading.printable(kind)}")
+    raise Unusable(f"unsupported shape, or one without an inside: {printable(kind)}")
 
 
 def _list(value: object) -> list[Any]:

@@ -12,19 +12,21 @@ whole table, so that no woman changes hers when more films arrive.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from protopyramid.data.annotations import Circle, bounds
 from protopyramid.data.importers.base import NEGATIVE, Crop, ImportPlan, Options, Skipped, Tissue
 from protopyramid.data.importers.full_films import Films
 from protopyramid.data.importers.reading import Unusable, relative, short, walk
 from protopyramid.data.importers.splits import with_splits
+from protopyramid.data.io.decoding import read_size
 from protopyramid.errors import UserError
+from protopyramid.utils.opening import MEBIBYTE, Kind, read_file
 
 SIDE = 1024  # of every film, in pixels
 # MISC is "other, ill-defined masses" in the database's own words.
@@ -38,7 +40,9 @@ TISSUES = {"F": "fatty", "G": "fatty-glandular", "D": "dense-glandular"}
 SEVERITIES = {"B": "BENIGN", "M": "MALIGNANT"}
 SUFFIXES = (".pgm", ".png", ".tif", ".tiff", ".jpg", ".jpeg")  # the first that is there is taken
 TEXTS = (".txt", ".csv", "")
-LARGEST_TABLE = 2**20  # bytes; the true one has 8,000
+INFO = Kind("the table of mini-MIAS", MEBIBYTE)  # the true one has 8,000 bytes
+MOST_LINES = 5000  # the true one has 330
+LONGEST_LINE = 500
 TYPICAL_RADIUS = 48.0  # pixels, where the table holds no mass to go by
 LINE = re.compile(
     r"^\s*(mdb(\d{3}))\s+([FGD])\s+(CALC|CIRC|SPIC|MISC|ARCH|ASYM|NORM)\b(.*)$", re.IGNORECASE
@@ -132,8 +136,8 @@ def _table(source: Path, files: Sequence[Path]) -> tuple[Path, list[_Line], list
     """
     candidates = []
     for path in files:
-        if path.suffix.lower() in TEXTS and path.stat().st_size <= LARGEST_TABLE:
-            texts = path.read_text(encoding="latin-1").splitlines()
+        if path.suffix.lower() in TEXTS:
+            texts = _texts(path)
             lines = _lines(texts)
             if lines:
                 candidates.append((path.stem.lower() == "info", len(lines), path, lines, texts))
@@ -151,19 +155,33 @@ def _table(source: Path, files: Sequence[Path]) -> tuple[Path, list[_Line], list
     return best[2], best[3], unread
 
 
+def _texts(path: Path) -> list[str]:
+    """The lines of a file; none where it is too large to be the table of 322 films."""
+    try:
+        texts = read_file(path, INFO).decode("latin-1").splitlines()
+    except OSError:
+        return []
+    if len(texts) > MOST_LINES:
+        raise UserError(
+            f"{path}: has {len(texts)} lines, but the table of mini-MIAS a few hundred; "
+            "remove what is not part of it"
+        )
+    return [text for text in texts if len(text) <= LONGEST_LINE]
+
+
 def _lines(texts: Iterable[str]) -> list[_Line]:
     lines = [
         _Line(match[1].lower(), int(match[2]), match[3].upper(), match[4].upper(), match[5].strip())
         for match in map(LINE.match, texts)
         if match
     ]
-    films = [line.film for line in lines]
-    return [
-        replace(line, part=films[: place + 1].count(line.film))
-        if films.count(line.film) > 1
-        else line
-        for place, line in enumerate(lines)
-    ]
+    films = Counter(line.film for line in lines)
+    parts: Counter[str] = Counter()
+    numbered = []
+    for line in lines:
+        parts[line.film] += 1
+        numbered.append(replace(line, part=parts[line.film]) if films[line.film] > 1 else line)
+    return numbered
 
 
 def _films(files: Sequence[Path]) -> tuple[dict[str, Path], dict[Path, str]]:
@@ -202,12 +220,8 @@ def _film_problem(path: Path | None) -> str:
     """Why a film cannot be used, judging by its header."""
     if path is None:
         return "its film is missing"
-    try:
-        with Image.open(path) as image:
-            size = image.size
-    except (OSError, ValueError, SyntaxError):
-        return ""  # the writer says what is wrong with it
-    if size != (SIDE, SIDE):
+    size = read_size(path)
+    if size is not None and size != (SIDE, SIDE):  # the writer says what is wrong with a broken one
         return f"its film is not {SIDE} x {SIDE} pixels, so its coordinates do not fit"
     return ""
 

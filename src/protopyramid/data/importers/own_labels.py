@@ -11,8 +11,9 @@ from pathlib import Path
 from protopyramid.data.annotations import bounds
 from protopyramid.data.importers.base import Crop, ImportPlan, Options, Skipped
 from protopyramid.data.importers.full_films import Films
-from protopyramid.data.importers.reading import printable, relative
+from protopyramid.data.importers.reading import relative
 from protopyramid.data.importers.splits import has_patient, image_as_patient, with_splits
+from protopyramid.errors import printable
 
 # Spellings in lower case with single spaces; older editions of BI-RADS say "ill-defined".
 SPELLINGS = {

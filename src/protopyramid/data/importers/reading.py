@@ -5,7 +5,6 @@ An item that cannot be used raises Unusable, whose message is the reason given t
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -17,10 +16,11 @@ from typing import Any
 
 from protopyramid.data.importers.base import Skipped
 from protopyramid.data.io.decoding import read_size
-from protopyramid.errors import UserError
+from protopyramid.errors import UserError, printable
 from protopyramid.utils.csv_files import Record, read_table
+from protopyramid.utils.opening import TEXT, is_file, read_file
+from protopyramid.utils.typed_json import parse_json
 
-LARGEST_TEXT = 2**30  # bytes; the largest COCO annotation file in common use has half of that
 LONGEST_NAME = 100  # bytes, so that a suffix has room
 SHOWN = 100  # letters of a value in a message
 TWICE = "folder that was already read, through a link"
@@ -59,12 +59,6 @@ class Names:
         return name
 
 
-def printable(text: str) -> str:
-    """A file name that can be written as text, whatever its bytes."""
-    plain = text.encode("utf-8", "backslashreplace").decode()
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in plain)
-
-
 def short(value: object) -> str:
     """A value that a file holds, as text for a message."""
     text = str(value)
@@ -98,7 +92,7 @@ def walk(source: Path) -> tuple[list[Path], list[Skipped]]:
     for folder, folders, names in os.walk(source, onerror=unreadable, followlinks=True):
         paths = [Path(folder, name) for name in sorted(names)]
         files += [
-            path for path in paths if usable(path, "" if path.is_file() else "not a regular file")
+            path for path in paths if usable(path, "" if is_file(path) else "not a regular file")
         ]
         kept = []
         for name in sorted(folders):
@@ -136,14 +130,6 @@ def inside(source: Path, folder: Path, name: str) -> Path:
     return source / below
 
 
-def is_file(path: Path) -> bool:
-    """Whether there is such a file; False for a name that no file can have."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def check_size(path: Path, size: tuple[float, float] | None) -> None:
     """Refuse an image whose header gives another (width, height) than its annotation."""
     known = None if size is None else read_size(path)
@@ -170,10 +156,7 @@ def number(value: object) -> float:
 def read_bytes(path: Path) -> bytes:
     """The content of a file of sane size."""
     try:
-        size = path.stat().st_size
-        if size > LARGEST_TEXT:
-            raise Unusable(f"file too large: {size} bytes, the limit is {LARGEST_TEXT}")
-        return path.read_bytes()
+        return read_file(path, TEXT)
     except OSError as error:
         raise Unusable(f"cannot be read: {error.strerror}") from None
 
@@ -181,8 +164,8 @@ def read_bytes(path: Path) -> bytes:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
-        content = json.loads(read_bytes(path).decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
+        content = parse_json(read_bytes(path).decode("utf-8-sig"))
+    except ValueError as error:
         reason = str(error).partition(":")[0]
         raise Unusable(f"not JSON: {reason}") from None
     if not isinstance(content, dict):

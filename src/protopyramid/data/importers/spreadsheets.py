@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from xml.parsers.expat import ExpatError, ParserCreate
 
-from protopyramid.data.importers.reading import printable, short
-from protopyramid.errors import UserError
+from protopyramid.data.importers.reading import short
+from protopyramid.errors import UserError, printable
 from protopyramid.utils.csv_files import Record
+from protopyramid.utils.opening import SPREADSHEET, open_file
 
 SUFFIX = ".xlsx"
-LARGEST_FILE = 2**26  # bytes; those of mammography datasets have a few hundred thousand
 LARGEST_PART = 2**27  # bytes of one part, unpacked
 MOST_CELLS = 2_000_000
 MOST_COLUMNS = 16_384  # of a sheet, by the format
@@ -41,10 +41,7 @@ class _Refused(Exception):
 def read_sheets(path: Path) -> dict[str, list[Record]]:
     """The non-empty rows of every sheet, as text, by the name of the sheet."""
     try:
-        size = path.stat().st_size
-        if size > LARGEST_FILE:
-            raise _Refused(f"{size} bytes, the limit is {LARGEST_FILE}")
-        with zipfile.ZipFile(path) as book:
+        with open_file(path, SPREADSHEET) as file, zipfile.ZipFile(file) as book:
             return _sheets(book)
     except _Refused as error:
         reason = str(error)

@@ -25,16 +25,15 @@ from protopyramid.data.importers.reading import (
     Row,
     Unusable,
     check_size,
-    is_file,
     number,
-    printable,
     read_rows,
     relative,
     walk,
 )
 from protopyramid.data.io.decoding import is_image
 from protopyramid.data.manifest import Box
-from protopyramid.errors import UserError
+from protopyramid.errors import UserError, printable
+from protopyramid.utils.opening import is_file, is_folder
 
 TABLE, IMAGES = "finding_annotations.csv", "images"
 SUFFIXES = (".dicom", ".dcm")
@@ -55,8 +54,8 @@ NO_MARGINS = (
 def find(source: Path, options: Options) -> ImportPlan:
     """The masses of VinDr-Mammo; rows of other findings, and of none, are skipped."""
     for place, missing in (
-        (TABLE, not (source / TABLE).is_file()),
-        (IMAGES, not (source / IMAGES).is_dir()),
+        (TABLE, not is_file(source / TABLE)),
+        (IMAGES, not is_folder(source / IMAGES)),
     ):
         if missing:
             raise UserError(

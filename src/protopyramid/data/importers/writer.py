@@ -49,6 +49,7 @@ from protopyramid.data.negatives.patches import sample_patches
 from protopyramid.errors import UserError
 from protopyramid.utils.files import (
     TEMPORARY,
+    check_output_folder,
     make_folder,
     remove_partial,
     write_bytes,
@@ -56,8 +57,10 @@ from protopyramid.utils.files import (
     write_text,
 )
 from protopyramid.utils.journal import FileName, Journal, is_file_name
+from protopyramid.utils.opening import is_file, is_folder, real_path
 from protopyramid.utils.processes import in_processes
 from protopyramid.utils.tables import csv_text
+from protopyramid.utils.typed_json import read_json
 
 VERSION = 1  # of the crops: another one is another result
 SETTINGS, JOURNAL = "import.json", "import.jsonl"
@@ -153,23 +156,22 @@ def render(result: ImportResult) -> str:
 
 def check_folder(source: Path, folder: Path, name: str, options: Options) -> None:
     """Refuse a folder that holds anything but this import, complete or not."""
-    if not source.is_dir():
+    if not is_folder(source):
         raise UserError(f"{source}: no such folder; give the folder of the download")
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder}: is a file; give a folder to write to")
-    if folder.resolve().is_relative_to(source.resolve()):
+    check_output_folder(folder)
+    if real_path(folder).is_relative_to(real_path(source)):
         raise UserError(f"{folder}: is inside the download; give a folder outside {source}")
     settings = _settings(name, options)
     path = folder / SETTINGS
-    if not path.is_file():
-        if folder.is_dir() and any(
+    if not is_file(path):
+        if is_folder(folder) and any(
             not each.name.startswith(TEMPORARY) for each in folder.iterdir()
         ):
             raise UserError(f"{folder}: is not empty; give another folder")
         return
     try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+        before = read_json(path)
+    except (OSError, ValueError):
         raise UserError(f"{path}: was not written by an import; give another folder") from None
     if before != settings:
         raise UserError(f"{folder}: {_difference(before, settings)}; give another folder")
@@ -183,12 +185,14 @@ def _settings(name: str, options: Options) -> dict[str, Any]:
     return {"version": VERSION, "format": name, "options": chosen}
 
 
+def _flat(settings: Any) -> dict[str, Any]:
+    options = settings.get("options") if isinstance(settings, dict) else None
+    return {**settings, **options} if isinstance(options, dict) else {}
+
+
 def _difference(before: Any, now: Mapping[str, Any]) -> str:
     """The first option that differed in an earlier import."""
-    flat = [
-        {**each, **each.get("options", {})} if isinstance(each, dict) else {}
-        for each in (before, now)
-    ]
+    flat = [_flat(each) for each in (before, now)]
     for key, value in flat[1].items():
         if key != "options" and flat[0].get(key) != value:
             return f"was imported with {key} {flat[0].get(key)}, not {value}"

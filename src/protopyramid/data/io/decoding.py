@@ -23,8 +23,10 @@ from PIL import Image, ImageFile, TiffImagePlugin
 
 from protopyramid.config.schema import DicomConfig
 from protopyramid.data.geometry import Spacing
-from protopyramid.data.io.memory import Source, as_source, openable
+from protopyramid.data.io.memory import Source, as_source, content_of, openable, opened
 from protopyramid.errors import UserError
+from protopyramid.utils.opening import is_file
+from protopyramid.utils.quiet import quiet
 
 Array = NDArray[np.float32]
 
@@ -50,6 +52,8 @@ BARE_DICOM = re.compile(
 )
 TIFF_BITS, TIFF_PHOTOMETRIC, TIFF_PLANAR = 258, 262, 284
 TIFF_WHITE_IS_ZERO = 0
+FROM_PILLOW = re.compile(r"PIL\.")
+SILENCE = ("ignore", None, Warning, FROM_PILLOW, 0)  # as `warnings` stores the filter
 SWAPPED = {"L": "B", "N": "B", "B": "L"}
 
 
@@ -115,8 +119,9 @@ def read_size(path: Source) -> tuple[int, int] | None:
             return read_dicom_size(path)
         except UserError:
             return None
+    _quieten()
     try:
-        with Image.open(openable(path)) as image:
+        with quiet(), Image.open(openable(path)) as image:
             return image.height, image.width
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
@@ -144,9 +149,11 @@ def read_view(path: Path) -> tuple[str, str]:
 
 @contextmanager
 def _one_kind_of_error(path: Source) -> Iterator[None]:
-    """Within it, whatever a decoder raises becomes a UserError that names the file."""
+    """Within it, whatever a decoder raises becomes a UserError that names the file, and it is silent."""
+    _quieten()
     try:
-        yield
+        with quiet():
+            yield
     except UserError:
         raise
     except DecodingError as error:
@@ -159,12 +166,21 @@ def _one_kind_of_error(path: Source) -> Iterator[None]:
         ) from None
 
 
+def _quieten() -> None:
+    """Silence Pillow's warnings for the whole process: what matters of them is an error.
+
+    Again before each file, and not by a context of warnings, for the reasons that dicom.py gives.
+    """
+    if SILENCE not in warnings.filters:
+        warnings.filterwarnings("ignore", module=FROM_PILLOW.pattern)
+
+
 def is_image(path: Path) -> bool:
     """Whether a file is of a supported kind, by its suffix or its first bytes."""
     if path.name == DICOM_INDEX:
         return False
     try:
-        return path.is_file() and _kind(path) in READERS
+        return is_file(path) and _kind(path) in READERS
     except OSError:  # without a known suffix, and it cannot be opened
         return False
 
@@ -200,7 +216,7 @@ def _kind(path: Source) -> str:
     suffix = path.suffix.lower()
     if suffix in READERS:
         return suffix
-    with path.open("rb") as file:
+    with opened(path) as file:
         start = file.read(MAGIC_LENGTH)
     found = [name for offset, magic, name in MAGIC if start[offset:].startswith(magic)]
     if not found and looks_like_dicom(start):
@@ -343,7 +359,7 @@ def read_pnm(path: Source) -> Array:
 
     Our own, since Pillow rounds to 8 or 16 bits and reduces colour to 8.
     """
-    content = path.read_bytes()
+    content = content_of(path)
     header, position = [], 0
     for _ in range(4):
         match = _PNM_TOKEN.match(content, position)

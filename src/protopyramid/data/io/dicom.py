@@ -45,7 +45,7 @@ from pydicom.uid import (
 
 from protopyramid.config.schema import DicomConfig
 from protopyramid.data.io.decoding import Decoded, DecodingError, looks_like_dicom
-from protopyramid.data.io.memory import Source, openable
+from protopyramid.data.io.memory import Source, openable, opened
 
 Codes = NDArray[np.uint16]
 Values = NDArray[np.float64]
@@ -128,7 +128,7 @@ def read_size(path: Source) -> tuple[int, int] | None:
     """Rows and columns from a file's header, or None if it lacks them; no pixels are read."""
     _quieten()
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             if not looks_like_dicom(file.read(132)):
                 return None
         wanted = ["Rows", "Columns"]
@@ -145,7 +145,7 @@ def read_spacing(path: Source) -> tuple[float, float] | None:
     """Millimetres from pixel to pixel along x and y, None where the header does not tell them well."""
     _quieten()
     wanted = [*SPACINGS, *FRAME_GROUPS]
-    with path.open("rb") as file:
+    with opened(path) as file:
         if not looks_like_dicom(file.read(132)):
             return None
     try:
@@ -164,12 +164,14 @@ def read_spacing(path: Source) -> tuple[float, float] | None:
 def read_view(path: Path) -> tuple[str, str]:
     """The breast ("L", "R") and view ("CC", "MLO") by a file's header, "" where it does not tell them."""
     _quieten()
-    with path.open("rb") as file:
+    with opened(path) as file:
         if not looks_like_dicom(file.read(132)):
             return "", ""
     wanted = [*SIDES, "ViewPosition", "ViewCodeSequence", *FRAME_GROUPS]
     try:
-        header = dcmread(path, force=True, stop_before_pixels=True, specific_tags=list(wanted))
+        header = dcmread(
+            openable(path), force=True, stop_before_pixels=True, specific_tags=list(wanted)
+        )
         words = [word for name in SIDES for word in _words(header, name)]
         views = [*_words(header, "ViewPosition")]
         for item in _items(header, "ViewCodeSequence")[:1]:
@@ -193,7 +195,7 @@ def _quieten() -> None:
 
 
 def _read(path: Source) -> FileDataset:
-    with path.open("rb") as file:
+    with opened(path) as file:
         if not looks_like_dicom(file.read(132)):
             raise DecodingError("is not a DICOM file; is it complete, and is its suffix right?")
     try:

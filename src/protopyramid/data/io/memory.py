@@ -7,6 +7,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
+from protopyramid.utils.opening import IMAGE, PIXELS, checked, open_file, read_file
+
 
 @dataclass(frozen=True, eq=False)
 class MemoryFile:
@@ -24,13 +26,9 @@ class MemoryFile:
     def __str__(self) -> str:
         return self.name
 
-    def open(self, mode: str = "rb") -> BinaryIO:
+    def open(self) -> BinaryIO:
         """The content as a binary file."""
         return BytesIO(self.content)
-
-    def read_bytes(self) -> bytes:
-        """The content."""
-        return self.content
 
 
 Source: TypeAlias = Path | MemoryFile
@@ -42,5 +40,15 @@ def as_source(file: str | Source) -> Source:
 
 
 def openable(file: Source) -> Path | BinaryIO:
-    """What libraries open: a path, or an open file in memory."""
-    return file.open() if isinstance(file, MemoryFile) else file
+    """What libraries open: the path of a regular file, or an open file in memory."""
+    return file.open() if isinstance(file, MemoryFile) else checked(file, IMAGE)
+
+
+def opened(file: Source) -> BinaryIO:
+    """A regular file, or one in memory, open for reading."""
+    return file.open() if isinstance(file, MemoryFile) else open_file(file, IMAGE)
+
+
+def content_of(file: Source) -> bytes:
+    """All bytes of a file of uncompressed pixels."""
+    return file.content if isinstance(file, MemoryFile) else read_file(file, PIXELS)

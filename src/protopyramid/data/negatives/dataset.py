@@ -27,18 +27,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from protopyramid.data.io.decoding import read_image
+from protopyramid.data.io.decoding import read_image, read_size
 from protopyramid.data.manifest import SOURCE, SPLITS, Manifest
 from protopyramid.data.negatives.patches import Limits as Limits
 from protopyramid.data.negatives.sampling import FilmRecord, PatchSampler, Progress, patch_path
 from protopyramid.data.negatives.sources import Film
 from protopyramid.errors import UserError
 from protopyramid.utils.csv_files import read_table
-from protopyramid.utils.files import make_folder, remove_partial, write_json, write_text
+from protopyramid.utils.files import (
+    check_output_folder,
+    make_folder,
+    remove_partial,
+    write_json,
+    write_text,
+)
 from protopyramid.utils.journal import Journal
+from protopyramid.utils.opening import is_file, is_folder
 from protopyramid.utils.tables import csv_text
+from protopyramid.utils.typed_json import read_json
 
 LABEL = "negative"
 COUNT = 5000  # in the paper
@@ -110,9 +117,7 @@ def lesion_sides(lesions: Manifest | None, films: Sequence[Film]) -> list[int]:
 
 def _size(path: Path) -> tuple[int, int]:
     """Width and height of an image, from its header where possible."""
-    with suppress(Exception), Image.open(path) as image:
-        return image.size
-    height, width = read_image(path).shape[:2]
+    height, width = read_size(path) or read_image(path).shape[:2]
     return width, height
 
 
@@ -205,18 +210,17 @@ def _facts(film: Film) -> list[object]:
 def _open(folder: Path, settings: Mapping[str, object]) -> None:
     """Start in a new folder, or continue in one that was started with the same settings."""
     path = folder / SETTINGS
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder}: is a file; give a folder to write to")
-    if path.is_file():
+    check_output_folder(folder)
+    if is_file(path):
         before: Any = None
-        with suppress(ValueError):
-            before = json.loads(path.read_text(encoding="utf-8"))
+        with suppress(OSError, ValueError):
+            before = read_json(path)
         before = before if isinstance(before, dict) else {}
         for key, value in settings.items():
             if before.get(key) != value:
                 what = "other films or lesions" if key == "inputs" else f"{key} {before.get(key)}"
                 raise UserError(f"{folder}: was started with {what}; give another folder")
-    elif folder.is_dir() and any(folder.iterdir()):
+    elif is_folder(folder) and any(folder.iterdir()):
         raise UserError(f"{folder}: is not empty; give another folder")
     write_json(path, settings)  # first: it makes the folder ours
     make_folder(folder / "images")

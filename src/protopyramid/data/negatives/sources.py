@@ -23,6 +23,7 @@ from protopyramid.data.manifest import (
 )
 from protopyramid.errors import UserError
 from protopyramid.utils.csv_files import read_table
+from protopyramid.utils.opening import is_folder, real_path
 
 PROBLEMS_SHOWN = 20
 
@@ -52,7 +53,7 @@ def read_films(sources: Sequence[Path], lesion_free: bool = False, patient: str 
     films: list[Film] = []
     for source in sources:
         before = len(films)
-        if source.is_dir():
+        if is_folder(source):
             if not lesion_free:
                 raise UserError(
                     f"{source}: a folder does not tell where the lesions are; give a CSV table with "
@@ -66,7 +67,7 @@ def read_films(sources: Sequence[Path], lesion_free: bool = False, patient: str 
                 replace(film, name=f"{source.name}/{film.name}") for film in films[before:]
             ]
     for what, several in (
-        ("path", Counter(str(film.path.resolve()) for film in films)),
+        ("path", Counter(str(real_path(film.path)) for film in films)),
         ("name", Counter(film.name for film in films)),
     ):
         twice = next((key for key, count in several.items() if count > 1), None)
