@@ -1,4 +1,4 @@
-# make setup | demo | reader | test | test-fast | lint | format | docs | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks | results-faithfulness
+# make setup | demo | reader | test | test-fast | lint | format | docs | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks | results-outlined | results-faithfulness
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +9,7 @@ WORKERS ?= 2
 CBIS ?= ../shared/data/cbis-margins/manifest.csv
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo reader test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-faithfulness clean
+.PHONY: setup demo reader test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-outlined results-faithfulness clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -65,7 +65,8 @@ results-ablations: setup
 
 # PRECISION=bf16-mixed is faster on CPUs with bf16 instructions and far slower on others (docs/scaling.md).
 PRECISION ?= 32-true
-REAL = --data $(CBIS) --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION) --workers $(WORKERS)
+SETTINGS = --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION) --workers $(WORKERS)
+REAL = --data $(CBIS) $(SETTINGS)
 
 results-cbis: setup
 	$(BIN)/protopyramid study studies/cbis.toml --out results/cbis $(REAL)
@@ -79,6 +80,16 @@ results-long: setup
 
 results-looks: setup
 	$(BIN)/protopyramid study studies/cbis-looks.toml --out results/cbis-long $(REAL)
+
+# Film and digital mammograms: the three manifests are joined first. Pieces: PIECE="--seeds 0 --variants vgg16-all,protopyramid-all"
+CMMD ?= ../shared/data/tompei-margins/manifest.csv
+CESM ?= ../shared/data/cesm-margins/manifest.csv
+OUTLINED = results/outlined
+PIECE ?=
+
+results-outlined: setup
+	$(BIN)/protopyramid data join film=$(CBIS) cmmd=$(CMMD) cesm=$(CESM) $(OUTLINED)/margins.csv
+	$(BIN)/protopyramid study studies/outlined.toml --out $(OUTLINED) $(SETTINGS) --data $(OUTLINED)/margins.csv $(PIECE)
 
 # Measures the runs that results-phantom and results-cbis have trained; trains nothing.
 results-faithfulness: setup
