@@ -33,6 +33,7 @@ from protopyramid.model.activation import Box, activation_regions
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import layer_of, to_picture
 from protopyramid.runs.run import Run
+from protopyramid.utils.arguments import as_path
 from protopyramid.utils.opening import is_file
 
 __all__ = [
@@ -59,7 +60,7 @@ def explain_file(
     region: what the model is to see, x0, y0, x1, y1 in pixels of the file, made square around its centre.
     evidence: whether to find the evidence regions of the strongest prototypes, too.
     """
-    path = Path(image)
+    path = as_path(image, "image")
     if not is_file(path):
         raise UserError(f"{path}: no such image file; check the path")
     called = name or path.name

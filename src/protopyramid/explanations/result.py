@@ -22,6 +22,7 @@ from protopyramid.model.activation import Box, MaskedRegion, Region, activation_
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import Picture, from_picture, prototype_map
 from protopyramid.runs.run import Run
+from protopyramid.utils.arguments import as_path
 from protopyramid.utils.files import write_json
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class Explanation:
         """Write several files; the figure is drawn once."""
         from protopyramid.figures.drawing import SUFFIXES, save_figure
 
-        targets = [Path(path) for path in paths]
+        targets = [as_path(path, "path") for path in paths]
         unknown = [path for path in targets if path.suffix.lower() not in (*SUFFIXES, ".json")]
         if unknown:
             raise UserError(

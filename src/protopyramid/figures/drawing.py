@@ -23,6 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as Outline
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Text
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -64,6 +65,7 @@ def new_figure(width: float, height: float) -> Figure:
 def figure_bytes(figure: Figure, kind: str = "png", dpi: int = DPI) -> bytes:
     """The figure as the bytes of a PNG, JPG, PDF or SVG file; the same figure gives the same bytes."""
     stream = io.BytesIO()
+    names_are_data(figure)
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": "protopyramid"}):
         warnings.simplefilter("ignore")  # letters of a class name that the font lacks
         if kind == "png":
@@ -72,6 +74,12 @@ def figure_bytes(figure: Figure, kind: str = "png", dpi: int = DPI) -> bytes:
         else:
             figure.savefig(stream, format=kind, dpi=dpi, **SAVE_OPTIONS[kind])
     return stream.getvalue()
+
+
+def names_are_data(figure: Figure) -> None:
+    """Draw every text of a figure letter by letter: a name such as "$x" is not mathematics."""
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
 
 
 def figure_pixels(figure: Figure, dpi: int = DPI) -> NDArray[np.uint8]:

@@ -16,6 +16,7 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
+from protopyramid.utils.arguments import as_path
 from protopyramid.utils.opening import is_file, is_folder, real_path
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def load_run(path: str | Path) -> Run:
     """
     from protopyramid.model.build import build_model
 
-    folder = RunFolder(path)
+    folder = RunFolder(as_path(path, "run"))
     if not is_folder(folder.path):
         raise UserError(f"{folder.path}: no such run folder")
     folder.check_format()
