@@ -27,6 +27,7 @@ ROOMS = [
     "explanations",
     "evaluation",
     "reports",
+    "sharing",
     "exporting",
     "api",
     "reader",
@@ -45,9 +46,14 @@ SHUT = {
 }
 ALLOWED = {room: set(ROOMS[:place]) - SHUT.get(room, set()) for place, room in enumerate(ROOMS)}
 ALLOWED["__init__"] = set(ROOMS)
-# A loaded run predicts and explains for its user, and keeps the cases behind its prototypes: inside those
-# methods, and nowhere else in `runs`.
-DEFERRED = {("runs", "explanations"), ("runs", "inference"), ("runs", "prototypes")}
+# A loaded run predicts, explains and is edited for its user, and keeps the cases behind its prototypes:
+# inside those methods, and nowhere else in `runs`.
+DEFERRED = {
+    ("runs", "api"),
+    ("runs", "explanations"),
+    ("runs", "inference"),
+    ("runs", "prototypes"),
+}
 
 
 def part_of(module: str) -> str:

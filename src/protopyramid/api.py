@@ -24,20 +24,21 @@ from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
 if TYPE_CHECKING:
     from protopyramid.data.manifest import Sample
     from protopyramid.evaluation.comparison_results import Comparison
-    from protopyramid.evaluation.faithfulness import Faithfulness
+    from protopyramid.evaluation.faithfulness_results import Faithfulness
     from protopyramid.evaluation.ood_check import FlagRates
     from protopyramid.evaluation.results import Evaluation
     from protopyramid.evaluation.split import EvaluatedSplit
     from protopyramid.explanations.explanation import Explanation
     from protopyramid.exporting import Exported, Format
+    from protopyramid.inference.score_table import ScoreTable
+    from protopyramid.prototypes.editing import EditPlan, Required, Weights
     from protopyramid.prototypes.neighbours import Neighbour
-    from protopyramid.prototypes.pruning import Pruned
 
 Place = str | Path
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 COLOUR_MAP = "inferno"  # that of figures/drawing.py, which is imported only when something is drawn
 LONGEST_STEM = 200  # bytes of a file name, so that a number and a suffix have room
-FIGURE_KINDS = (".png", ".pdf", ".json")
+FORMATS = ("png", "json")  # of an explanation; a PDF takes five times as long: when asked for
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ def train(
 
 
 def finish(run: Run | Place) -> Run:
-    """Write what a trained run still lacks: its out-of-distribution limits, then its model card.
+    """Write what a trained run still lacks: its scores, out-of-distribution limits, then its model card.
 
     Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
 
@@ -101,21 +102,50 @@ def finish(run: Run | Place) -> Run:
     """
     import torch
 
-    from protopyramid.inference.ood import limits_are_current, write_threshold
+    from protopyramid.inference.ood import limits_are_current
     from protopyramid.prototypes.health import source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
     if run.config.train.threads:  # as in training: the number of threads can change the last digit
         torch.set_num_threads(run.config.train.threads)
+    table = keep_scores(run)
     if not limits_are_current(run):
-        with progress_bar("computing out-of-distribution limits", announce=True) as update:
-            write_threshold(run, update)
+        _write_limits(run, table)
     if not (run.folder / layout.CARD).is_file():
         for text in source_warnings(run, source_pointing(run)):
             warnings.warn(text, stacklevel=2)
         write_model_card(run)
     return run
+
+
+def keep_scores(run: Run) -> ScoreTable | None:
+    """The scores of a run with prototypes, written if it lacks them; None where its images are gone."""
+    from protopyramid.inference.ood import limits_digest
+    from protopyramid.inference.score_table import read_scores, write_scores
+    from protopyramid.prototypes.editing import score_table
+    from protopyramid.runs.provenance import training_manifest
+
+    if not run.prototypes:
+        return None
+    stored = read_scores(run)
+    if stored is not None or training_manifest(run) is None:
+        return stored
+    with progress_bar("scoring training and validation images", announce=True) as update:
+        table = score_table(run, progress=update)
+    write_scores(run.folder, table, limits_digest(run), run.provenance.splits)
+    return table
+
+
+def _write_limits(run: Run, table: ScoreTable | None) -> None:
+    """Write the out-of-distribution limits of a run, from its scores or else from its images."""
+    from protopyramid.inference.ood import limits_digest, write_limits, write_threshold
+
+    if table is None:
+        with progress_bar("computing out-of-distribution limits", announce=True) as update:
+            write_threshold(run, update)
+    elif len(table.validation):
+        write_limits(run.folder, table.limits(), limits_digest(run))
 
 
 # -- results -------------------------------------------------------------------------------------
@@ -129,6 +159,7 @@ def evaluate(
     seed: int = 0,
     colour_map: str = COLOUR_MAP,
     progress: Update | None = None,
+    source: str = "",
 ) -> Evaluation:
     """Evaluate a run on a split: AUROC, calibration, and where its prototypes activate.
 
@@ -144,6 +175,8 @@ def evaluate(
         seed: Seed of the resamples.
         colour_map: Matplotlib colormap of the report's heat maps.
         progress: Called with (images done, images in all).
+        source: Only the rows of this dataset, in a manifest of several; the files are then called
+            evaluation/SPLIT@SOURCE, and card and report stay as they are.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -157,9 +190,11 @@ def evaluate(
     from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
 
     run = _loaded(run)
-    chosen = data if isinstance(data, EvaluatedSplit) else evaluated_split(run, data, split, force)
+    chosen = data
+    if not isinstance(chosen, EvaluatedSplit):
+        chosen = evaluated_split(run, chosen, split, force, source)
     result = evaluate_split(run, chosen, bootstrap, seed, progress)
-    if chosen.name == "test":
+    if chosen.key == "test":
         from protopyramid.reports.model_card import write_model_card
         from protopyramid.reports.report import write_report
 
@@ -173,7 +208,7 @@ def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRa
     from protopyramid.evaluation.ood_check import flag_rates
 
     found = flag_rates(run, chosen, seed)
-    return found, run.folder.write_json(layout.flags(chosen.name), found.to_json())
+    return found, run.folder.write_json(layout.flags(chosen.key), found.to_json())
 
 
 def faithfulness(
@@ -209,7 +244,7 @@ def faithfulness(
     if out is not None:
         write_json(Path(out), found.to_json())
         return found, Path(out)
-    return found, run.folder.write_json(layout.faithfulness(chosen.name), found.to_json())
+    return found, run.folder.write_json(layout.faithfulness(chosen.key), found.to_json())
 
 
 def predict(
@@ -289,9 +324,10 @@ def explain(
     name: str | None = None,
     *,
     region: Box | None = None,
-    evidence: bool = False,
+    evidence: bool = True,
+    against: str | None = None,
 ) -> Explanation:
-    """Explain one image: every class score as a sum over prototypes, with the cases behind them.
+    """Explain one image: why this class and not another, as a sum over prototypes and their cases.
 
     Args:
         run: A run, or its folder.
@@ -301,6 +337,7 @@ def explain(
             is made so around its centre. By default all of the image.
         evidence: Also find the evidence regions of the strongest prototypes: the smallest parts of the image
             that keep 90 % of the rise of their similarity.
+        against: The class that the predicted one is compared with, by default the runner-up.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -311,7 +348,7 @@ def explain(
     """
     from protopyramid.explanations.explanation import explain_file
 
-    return explain_file(_loaded(run), image, name, region, evidence)
+    return explain_file(_loaded(run), image, name, region, evidence, against)
 
 
 @dataclass(frozen=True)
@@ -337,9 +374,12 @@ def explain_all(
     limit: int = 0,
     top: int = 5,
     colour_map: str = COLOUR_MAP,
-    evidence: bool = False,
+    evidence: bool = True,
+    against: str | None = None,
+    formats: Sequence[str] = FORMATS,
+    unreadable: Callable[[Path, UserError], None] | None = None,
 ) -> Iterator[SavedExplanation]:
-    """Explain images one after the other and write each explanation to `out` as PNG, PDF and JSON.
+    """Explain images one after the other and write each explanation to `out`, by default as PNG and JSON.
 
     Args:
         run: A run, or its folder.
@@ -354,8 +394,14 @@ def explain_all(
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
         evidence: Also find the evidence regions of the prototypes in the figure, and outline them there.
+        against: The class that the predicted one is compared with, by default the runner-up.
+        formats: What to write: `png`, `pdf`, `svg` (the figure) and `json` (all numbers).
+        unreadable: As in `predict`.
     """
-    from protopyramid.explanations.explanation import explain_sample
+    from protopyramid.explanations.contrast import check_class
+    from protopyramid.explanations.explanation import explain_prepared
+    from protopyramid.explanations.origin import open_sample
+    from protopyramid.explanations.result import check_formats
     from protopyramid.figures.drawing import check_colour_map
     from protopyramid.inference.requests import Marks, requested, table_of
 
@@ -363,19 +409,32 @@ def explain_all(
     check_output_folder(folder)
     check_colour_map(colour_map)
     paths = _paths(images)
+    suffixes = check_formats(formats)
     run = _loaded(run)
+    check_class(against, run.config.data.classes, "--against")
     request = requested(run, paths, split, Marks(regions, regions_mm, lesions), crop)
     samples = request.samples[:limit] if limit else request.samples
     in_table = table_of(paths, split) is not None
     names = [each.name if in_table else Path(each.name).name for each in samples]
     stems = distinct_stems(names)
+    failed: list[UserError] = []
     for number, (sample, name, stem) in enumerate(zip(samples, names, stems, strict=True), 1):
-        explanation = explain_sample(run, replace(sample, name=name), request.data)
+        try:
+            prepared, origin = open_sample(run, replace(sample, name=name), request.data)
+        except UserError as error:
+            if unreadable is None:
+                raise
+            failed.append(error)
+            unreadable(sample.image, error)
+            continue
+        explanation = explain_prepared(run, prepared.image, name, origin).compared_with(against)
         if evidence:
             explanation = explanation.with_evidence(top)
-        paths_written = [folder / f"{stem}{kind}" for kind in FIGURE_KINDS]
+        paths_written = [folder / f"{stem}{suffix}" for suffix in suffixes]
         explanation.save_all(paths_written, top, colour_map)
         yield SavedExplanation(explanation, paths_written, number, len(samples))
+    if len(failed) == len(samples) > 0:
+        raise failed[0]
 
 
 def distinct_stems(names: Sequence[str]) -> list[str]:
@@ -500,12 +559,13 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
     from protopyramid.config import load_config
     from protopyramid.reports.architecture import write_architecture
     from protopyramid.runs.folder import RunFolder
+    from protopyramid.runs.shelf import find_run, model_names
 
     if isinstance(source, Config):
         return write_architecture(source, out)
-    if not is_folder(Path(source)):
+    if not is_folder(Path(source)) and str(source) not in model_names():
         return write_architecture(load_config(source), out)
-    folder = RunFolder(source)
+    folder = RunFolder(find_run(source))
     folder.check_format()
     return write_architecture(load_config(folder / layout.CONFIG, warn=False), out)
 
@@ -537,7 +597,7 @@ def show_prototypes(
         bars: Shows the progress of each split.
     """
     from protopyramid.reports.gallery import write_gallery, write_levels, write_nearest
-    from protopyramid.runs.provenance import training_manifest
+    from protopyramid.runs.provenance import samples_of, training_manifest
 
     run = _loaded(run)
     folder = run.folder.path if out is None else Path(out)
@@ -551,7 +611,7 @@ def show_prototypes(
         return written
     found = {}
     for split in ("train", "test"):
-        samples = _split_or_nothing(run, data, split)
+        samples = samples_of(run, data, split)
         if samples:
             found[split] = _nearest(run, samples, nearest, split, bars)
     return written + write_nearest(run, found, folder)
@@ -566,7 +626,7 @@ def prune(
     nearest: int = 6,
     least: int = 3,
     bars: Bars = no_bar,
-) -> Pruned | None:
+) -> Edited | None:
     """Write a finished run without some prototypes, with its head fitted again; None if all are kept.
 
     Args:
@@ -579,26 +639,99 @@ def prune(
         least: Minimum number of same-class images among them that a prototype needs to be kept.
         bars: Shows the progress of the search.
     """
-    from protopyramid.prototypes import pruning
     from protopyramid.prototypes.neighbours import misplaced
+    from protopyramid.prototypes.pruning import kept_prototypes
+    from protopyramid.runs.provenance import samples_of
 
     run = _loaded(run)
-    folder = Path(f"{run.folder.path}-pruned" if out is None else out)
-    train = _split_or_nothing(run, data, "train")
-    if not train:
-        raise UserError(
-            f"{data or run.folder.path}: no training rows to fit the head to; give a manifest "
-            "that has some with --data"
-        )
+    beside = run.folder.path if run.package is None else Path(run.name)
+    folder = Path(f"{beside}-pruned" if out is None else out)
+    train = samples_of(run, data, "train")
     removed = list(remove) or misplaced(run, _nearest(run, train, nearest, "train", bars), least)
     if not removed:
         return None
-    pruning.kept_prototypes(run, removed)  # refused before anything is written
-    check_output_folder(folder, empty=True)
-    validation = _split_or_nothing(run, data, "validation")
-    pruned = pruning.prune(run, removed, folder, train, validation)
-    finish(pruned.run)
-    return pruned
+    kept_prototypes(run, removed)  # refused before anything is computed
+    return edit(run, remove=removed, data=data, out=folder, bars=bars)
+
+
+@dataclass(frozen=True)
+class Edited:
+    """What an edit does, and the run that it made; None where nothing was written."""
+
+    plan: EditPlan
+    run: Run | None
+
+
+def edit(
+    run: Run | Place,
+    *,
+    remove: Sequence[int] = (),
+    require: Sequence[int] | Required = (),
+    weights: Weights | None = None,
+    data: Place | None = None,
+    out: Place | None = None,
+    bars: Bars = no_bar,
+) -> Edited:
+    """Remove or require prototypes, with the head fitted again, or choose weights by hand.
+
+    Without `out`, nothing is written: the plan tells what the edit would do. The new run is complete, and
+    its data.json and model card tell what was done. It appears whole or not at all.
+
+    Args:
+        run: A run, or its folder.
+        remove: Indices of the prototypes to remove.
+        require: Indices of prototypes to keep in use: their weight for their own class is at least the one
+            they start training with; or {index: least weight}. Earlier requirements of the run hold as well.
+        weights: {prototype: {class: weight}} chosen by hand. The others stay as they are; nothing is fitted.
+        data: The manifest, by default the scores that the run keeps, or its manifest.
+        out: The new run folder.
+        bars: Shows the progress where images have to be scored first.
+
+    Example:
+        >>> import protopyramid as pp                                          # doctest: +SKIP
+        >>> edited = pp.load_run("runs/first").edit(remove=[7, 12])            # doctest: +SKIP
+        >>> edited.plan.loss_increase, len(edited.plan.changes)                # doctest: +SKIP
+        (0.012, 3)
+    """
+    run = _loaded(run)
+    if out is not None:
+        check_output_folder(Path(out), empty=True)
+    plan = plan_edit(run, remove=remove, require=require, weights=weights, data=data, bars=bars)
+    return Edited(plan, None if out is None else write_edit(run, plan, out, data=data))
+
+
+def plan_edit(
+    run: Run | Place,
+    *,
+    remove: Sequence[int] = (),
+    require: Sequence[int] | Required = (),
+    weights: Weights | None = None,
+    data: Place | None = None,
+    bars: Bars = no_bar,
+) -> EditPlan:
+    """What an edit would do, as in `edit`; nothing is written."""
+    from protopyramid.prototypes.editing import editor_of
+
+    with bars("scoring images") as update:
+        editor = editor_of(_loaded(run), data, update)
+    return editor.plan(remove, require, weights)
+
+
+def write_edit(run: Run, plan: EditPlan, out: Place, *, data: Place | None = None) -> Run:
+    """Write the run of a plan and finish it as any other; the folder appears whole or not at all."""
+    from protopyramid.prototypes import edited_run
+    from protopyramid.prototypes.editing import editor_of
+    from protopyramid.runs.folder import RunFolder
+    from protopyramid.runs.provenance import write_provenance
+    from protopyramid.utils.staging import building
+
+    with building(Path(out)) as stage:
+        folder = RunFolder(stage)
+        edited_run.write_edit(run, plan, editor_of(run, data).table, folder)
+        made = finish(folder.path)
+        if (folder / layout.DATA).is_file():
+            write_provenance(folder, made.provenance.moved(stage, Path(out)))
+    return load_run(out)
 
 
 def _nearest(
@@ -608,18 +741,6 @@ def _nearest(
 
     with bars(f"nearest images in {split}") as update:
         return nearest_images(run, samples, count, update)
-
-
-def _split_or_nothing(run: Run, data: Place | None, split: str) -> tuple[Sample, ...]:
-    """The samples of a split, as training split them; () where it has none."""
-    from protopyramid.data.manifest import read_manifest
-    from protopyramid.runs.provenance import find_manifest, split_samples
-
-    manifest = read_manifest(find_manifest(run, data), run.config.data.classes)
-    try:
-        return split_samples(manifest, split, run.provenance.splits)
-    except UserError:
-        return ()
 
 
 # -- arguments -----------------------------------------------------------------------------------

@@ -24,8 +24,13 @@ def kinds(config: Config) -> list[str]:
 def test_systems_come_first() -> None:
     systems = ["fpn-iaia-bl", "iaia-bl", "protopnet", "protopyramid", "vgg16"]
     assert preset_names("system") == systems
-    assert preset_names() == [*systems, "demo", "demo-iaia-bl", "cbis-margins"]
-    assert [preset_kind(name) for name in preset_names()[5:]] == ["demo", "demo", "recipe"]
+    assert preset_names() == [*systems, "demo", "demo-iaia-bl", "cbis-margins", "margins"]
+    assert [preset_kind(name) for name in preset_names()[5:]] == [
+        "demo",
+        "demo",
+        "recipe",
+        "recipe",
+    ]
 
 
 @pytest.mark.parametrize("name", preset_names("system"))
@@ -38,7 +43,7 @@ def test_a_preset_says_what_it_is_in_a_line(name: str) -> None:
     assert 20 < len(preset_summary(name)) < 110
 
 
-@pytest.mark.parametrize("name", ["demo", "cbis-margins"])
+@pytest.mark.parametrize("name", ["demo", "cbis-margins", "margins"])
 def test_the_demo_and_the_recipe_are_our_variant_and_say_so(name: str) -> None:
     assert load_config(name).system == "protopyramid"
     assert "protopyramid" in preset_summary(name)
@@ -54,7 +59,7 @@ def test_made_small_a_system_starts_from_nothing(name: str) -> None:
     assert load_config(name, load_overlay("small")).model.backbone.weights == ""
 
 
-@pytest.mark.parametrize("name", ["demo", "demo-iaia-bl", "cbis-margins"])
+@pytest.mark.parametrize("name", ["demo", "demo-iaia-bl", "cbis-margins", "margins"])
 def test_what_builds_on_a_system_is_that_system_with_its_own_settings_on_top(name: str) -> None:
     config = load_config(name)
     own = load_overlay(name)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from protopyramid.config.schema import MarginBandConfig
-from protopyramid.data.check import check_manifest, contact_sheet, render
+from protopyramid.data.check import View, check_manifest, contact_sheet, render
 from protopyramid.data.geometry import ellipse_mask
 from protopyramid.data.manifest import parse_manifest, read_manifest
 from protopyramid.errors import UserError
@@ -210,7 +210,7 @@ def test_the_contact_sheet_outlines_masks_and_boxes_and_leaves_the_image_visible
 
 def test_the_contact_sheet_draws_both_edges_of_a_band(tmp_path: Path) -> None:
     save_mask(tmp_path / "mask.png", ellipse_mask((15, 10, 45, 30), 40, 60))
-    band = MarginBandConfig(inner=0.2, outer=0.2)
+    band = MarginBandConfig(inner=0.2, outer=0.2, box_inner=0.2, box_outer=0.2)
     drawn = {}
     for name, row in (
         ("mask", "a.png,x,train,P1,mask.png,15,10,45,30"),
@@ -218,11 +218,37 @@ def test_the_contact_sheet_draws_both_edges_of_a_band(tmp_path: Path) -> None:
     ):
         manifest = read_manifest(dataset(tmp_path, [row]))
         for kind, width in (("lesion", None), ("margin", band)):
-            out = contact_sheet(manifest, tmp_path / f"{name}-{kind}.png", band=width)
+            out = contact_sheet(manifest, tmp_path / f"{name}-{kind}.png", view=View(width))
             drawn[name, kind] = pixels_of(out, (255, 212, 0))
     assert drawn["box", "lesion"] == 0
     assert drawn["mask", "margin"] > 1.5 * drawn["mask", "lesion"] > 0
     assert drawn["box", "margin"] == drawn["mask", "margin"]
+
+
+def test_the_contact_sheet_draws_what_a_model_of_lesions_sees(tmp_path: Path) -> None:
+    """Of an image that is bright only near its lesion, the sheet of the lesion is brighter."""
+    values = np.zeros((200, 200), np.uint8)
+    values[90:110, 90:110] = 255
+    Image.fromarray(values).save(tmp_path / "a.png")
+    manifest = read_manifest(dataset(tmp_path, ["a.png,x,train,P1,,92,92,108,108"]))
+    light = {}
+    for margin in (None, 4.0, 0.1):
+        out = contact_sheet(manifest, tmp_path / "sheet.png", view=View(margin=margin))
+        light[margin] = pixels_of(out, (255, 255, 255))
+    assert light[0.1] > 1.2 * light[4.0]
+
+
+def test_the_contact_sheet_has_a_row_for_each_source(tmp_path: Path) -> None:
+    rows = ["a.png,x,train,film", "b.png,x,train,digital", "c.png,x,train,digital"]
+    for seed, row in enumerate(rows):
+        Image.fromarray(picture(seed)).save(tmp_path / row[:5])
+    path = tmp_path / "manifest.csv"
+    heights = []
+    for header in ("image,label,split,source", "image,label,split,kind"):
+        path.write_text("\n".join([header, *rows]) + "\n")
+        sheet = contact_sheet(read_manifest(path), tmp_path / "sheet.png")
+        heights.append(Image.open(sheet).height)
+    assert heights[0] > 1.5 * heights[1]
 
 
 def test_the_contact_sheet_bears_files_that_cannot_be_read(tmp_path: Path) -> None:

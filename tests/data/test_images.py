@@ -135,7 +135,10 @@ def test_without_mask_or_box_and_for_negatives_there_is_no_annotation(tmp_path: 
 
 
 MARGIN = DATA.model_copy(
-    update={"annotation": "margin", "margin_band": MarginBandConfig(inner=0.1, outer=0.2)}
+    update={
+        "annotation": "margin",
+        "margin_band": MarginBandConfig(inner=0.1, outer=0.2, box_inner=0.3, box_outer=0.15),
+    }
 )
 
 
@@ -154,11 +157,11 @@ def test_the_annotation_can_be_the_band_of_the_margin(tmp_path: Path) -> None:
     assert prepared.box == pytest.approx((8, 8, 24, 24))
 
 
-def test_without_a_mask_the_band_is_that_of_the_ellipse_in_the_box(tmp_path: Path) -> None:
+def test_without_a_mask_the_band_is_the_wider_one_of_the_ellipse_in_the_box(tmp_path: Path) -> None:
     prepared = prepare_sample(sample_of(tmp_path, box=(15, 10, 45, 30)), MARGIN)
     ellipse = ellipse_mask((15, 10, 45, 30), 40, 60)
     expected = prepare(
-        random_image(40, 60), margin_band(ellipse, 0.1, 0.2), None, 32, "stretch"
+        random_image(40, 60), margin_band(ellipse, 0.3, 0.15), None, 32, "stretch"
     ).mask
     assert prepared.mask is not None and expected is not None
     assert torch.equal(prepared.mask, expected)

@@ -109,7 +109,7 @@ def test_the_film_is_shown_with_the_region_marked(run: Run, film: Path) -> None:
     assert marked.origin.film.shape == (400, 300)
     assert marked.origin.marked == pytest.approx((0.5, 0.15, 278 / 300, 188 / 400))
     whole = run.explain(film)
-    assert len(marked.figure(top=1).axes) == len(whole.figure(top=1).axes) + 1
+    assert len(marked.sheet(top=1).strokes) == len(whole.sheet(top=1).strokes) + 2  # film and mark
 
 
 def test_a_real_film_is_explained_where_it_is_marked(run: Run) -> None:

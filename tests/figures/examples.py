@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 
-from protopyramid.figures.drawing import figure_bytes
+from protopyramid.figures.drawing import Sheet, figure_bytes
+from protopyramid.figures.strokes import TextStroke
 from protopyramid.model.activation import Region, region_of
 
 RNG = np.random.default_rng(0)
@@ -23,16 +23,17 @@ def region(activation: np.ndarray = MAP) -> Region:
     return region_of(torch.from_numpy(activation))
 
 
-def drawn(figure: Figure) -> bool:
-    """Whether a figure can be written."""
-    return figure_bytes(figure, dpi=30).startswith(b"\x89PNG")
+def drawn(sheet: Sheet) -> bool:
+    """Whether a figure can be written, as pixels and as vectors."""
+    png, pdf = (figure_bytes(sheet, kind, dpi=30) for kind in ("png", "pdf"))
+    return png.startswith(b"\x89PNG") and pdf.startswith(b"%PDF")
 
 
-def texts(figure: Figure) -> set[str]:
+def texts(sheet: Sheet) -> set[str]:
     """The words of a figure."""
-    return {text.get_text() for text in figure.texts}
+    return {each.text for each in sheet.strokes if isinstance(each, TextStroke)}
 
 
-def tags(figure: Figure) -> list[str]:
+def tags(sheet: Sheet) -> list[str]:
     """The letters in the corners of a figure's tiles."""
-    return [text.get_text() for axes in figure.axes for text in axes.texts]
+    return [each.text for each in sheet.strokes if isinstance(each, TextStroke) and each.plate]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
-from protopyramid.figures.film import add_film, headline
+from protopyramid.figures.drawing import Sheet, figure_pixels
+from protopyramid.figures.film import draw_film, headline
 
 
 def test_the_flag_is_the_headline_when_it_is_up() -> None:
@@ -23,11 +22,9 @@ def test_the_flag_is_the_headline_when_it_is_up() -> None:
 
 @pytest.mark.parametrize("shape", [(400, 200), (200, 400), (300, 300, 3)])
 def test_the_mark_is_drawn_where_the_region_is(shape: tuple[int, ...]) -> None:
-    figure = Figure(figsize=(14, 6), dpi=100)
-    canvas = FigureCanvasAgg(figure)
-    add_film(figure, np.zeros(shape, np.float32), (0.5, 0.25, 0.75, 0.5))
-    canvas.draw()
-    pixels = np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
+    sheet = Sheet(14, 6)
+    draw_film(sheet, np.zeros(shape, np.float32), (0.5, 0.25, 0.75, 0.5))
+    pixels = figure_pixels(sheet, 100).astype(int)
     yellow = (pixels[..., 0] > 200) & (pixels[..., 1] > 160) & (pixels[..., 2] < 90)
     black = pixels.sum(2) < 60
     rows, columns = np.nonzero(black)

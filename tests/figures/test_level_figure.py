@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
+from protopyramid.figures.drawing import Sheet
 from protopyramid.figures.level_figure import level_figure, level_title, scale_text
 from protopyramid.figures.scale import GalleryItem, magnification, part_around
 
@@ -19,9 +19,9 @@ FINE = GalleryItem(
 COARSE = replace(FINE, index=1, level=5, cell=(0.25, 0.25, 0.5, 0.5), reach=(0.0, 0.0, 0.75, 0.75))
 
 
-def image_sides(figure: Figure) -> list[float]:
+def image_sides(sheet: Sheet) -> list[float]:
     """The inches that one image side takes in each picture; pictures are drawn whole and clipped."""
-    extents = [image.get_extent() for image in figure.axes[0].images]
+    extents = [image.get_extent() for image in sheet.figure.axes[0].images]
     return [right - left for left, right, _, _ in extents]
 
 
@@ -44,7 +44,7 @@ def test_the_scale_is_said_in_pixels() -> None:
 def test_a_field_that_is_the_whole_image_is_not_outlined() -> None:
     whole = level_figure([replace(FINE, field=(0.0, 0.0, 1.0, 1.0))], "x")
     part = level_figure([replace(FINE, field=(0.0, 0.0, 0.5, 1.0))], "x")
-    assert len(part.axes[0].get_children()) > len(whole.axes[0].get_children())
+    assert len(part.strokes) > len(whole.strokes)
     assert any("Dotted" in text for text in texts(part))
     assert not any("Dotted" in text for text in texts(whole))
 

@@ -297,7 +297,8 @@ def other_lines(path: Path, good: bytes, rng: random.Random) -> None:
     lines = good.decode().splitlines()
     place = rng.randrange(len(lines)) if lines else 0
     new = rng.choice(
-        [json.dumps(changed_tree(json.loads(lines[place]) if lines else {}, rng)), json.dumps(rng.choice(VALUES)),
+        [json.dumps(changed_tree(json.loads(lines[place]) if lines else {}, rng)),
+         json.dumps(rng.choice(VALUES)),
          "[" * 100_000, "", "{", '"a"', "null"]
     )  # fmt: skip
     lines[place : place + rng.randint(0, 1)] = [new]
@@ -558,6 +559,7 @@ SHAPES: dict[str, dict[str, Kind]] = {
     "txt": {"other words": other_words, "other numbers": other_numbers, "many rows": many_rows},
     "xml": {"other words": other_words, "other numbers": other_numbers, "nested": nested},
     "xlsx": {"bad workbook": bad_book},
+    "zip": {"bad archive": bad_book},
     "safetensors": {"weights header": weights_header, "pickled call": pickled_call},
     "pth": {"pickled call": pickled_call},
 }  # fmt: skip

@@ -38,6 +38,7 @@ TRAIN = f"train tiny.toml --data data/manifest.csv --out {OUT}"
 STUDY = f"study {{slot}} --data data/manifest.csv --out {OUT} --only a"
 WEIGHTS = f"{TRAIN} --set model.backbone.weights={{slot}}"
 NEGATIVES = f"data negatives films/films.csv {OUT} --count 4 --workers 1"
+FILMS = NEGATIVES.replace("films/films.csv", "{slot}")
 IMPORTS = {
     "coco": ["a.json", "a.png"],
     "labelme": ["a.json", "a.png"],
@@ -118,7 +119,8 @@ def _files() -> list[FileEntry]:
         FileEntry("study TOML", "study.toml", STUDY, continues=True),
         FileEntry("train, its weights", "weights.safetensors", WEIGHTS),
         FileEntry("train, its weights", "weights.pth", WEIGHTS),
-        FileEntry("data negatives", "films/films.csv", NEGATIVES.replace("films/films.csv", "{slot}"), continues=True),
+        FileEntry("data negatives", "films/films.csv", FILMS, continues=True),
+        FileEntry("models pull", "model.zip", "models pull {slot}"),
         FileEntry("data negatives, a film", "films/0.png", NEGATIVES, continues=True),
     ]  # fmt: skip
     for source, slots in IMPORTS.items():

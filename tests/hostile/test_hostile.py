@@ -16,7 +16,7 @@ pytest.importorskip("pydicom")
 pytest.importorskip("starlette")
 
 DRAWN = 240
-# What takes seconds where it succeeds; these have a share of the sample, and their turn in `make test-hostile`.
+# What takes seconds where it succeeds: a share of the sample, all of it in `make test-hostile`.
 SLOW_WORDS = (
     "prototypes",
     "explain",

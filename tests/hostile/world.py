@@ -47,6 +47,7 @@ def build(folder: Path) -> Path:
     )
     write_run(world / "run", manifest, "fpn-iaia-bl", dict(COUNTS))
     write_run(world / "other", manifest, "vgg16", {})
+    _pack(world)
     _pictures(world / "pictures", manifest.samples[0].image)
     _settings(world)
     _imports(world / "sources")
@@ -79,6 +80,13 @@ def _pictures(folder: Path, source: Path) -> None:
     for suffix in PICTURES:
         row = f"a.{suffix},spiculated,test,mask.png,p1,10,10,50,50"
         (folder / f"{suffix}.csv").write_text(f"{header}\n{row}\n")
+
+
+def _pack(world: Path) -> None:
+    from protopyramid.cli.main import main
+
+    done = main(["models", "pack", str(world / "run"), "--out", str(world / "model.zip")])
+    assert done == 0
 
 
 def _settings(world: Path) -> None:

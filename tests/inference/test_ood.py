@@ -246,6 +246,6 @@ def test_progress_is_reported_while_limits_are_computed(new_run, phantom_manifes
 
 
 def test_the_digest_of_a_model_in_memory_is_that_of_its_file(limited) -> None:
-    from protopyramid.prototypes.pruning import _model_bytes
+    from protopyramid.prototypes.edited_run import _model_bytes
 
     assert digest_of(_model_bytes(limited.model), limited.config) == limits_digest(limited)

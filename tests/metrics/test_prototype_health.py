@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from protopyramid.metrics.prototype_health import Finding, health_lines, prototype_health
+from protopyramid.metrics.prototype_health import (
+    Finding,
+    ever_decisive,
+    ever_shown,
+    health_lines,
+    prototype_health,
+)
 
 NAMES = ("circumscribed", "spiculated")
 CLASSES = torch.tensor([0, 0, 1, 1])
@@ -83,3 +89,25 @@ def test_nearly_equal_directions_count_as_duplicates() -> None:
         vectors[1] = torch.tensor([cosine, (1 - cosine**2) ** 0.5, 0.0, 0.0])
         found = prototype_health(vectors, CLASSES, LEVELS, "cosine", weight, scores)
         assert len(found) == expected
+
+
+def test_prototypes_that_are_shown_or_decide_are_those_of_plain_loops() -> None:
+    generator = torch.Generator().manual_seed(4)
+    weight, scores = (
+        torch.randn(3, 9, generator=generator),
+        torch.randn(4, 9, generator=generator),
+    )
+    logits = scores @ weight.T
+    shown, decisive = set(), set()
+    for image in range(4):
+        winner = int(logits[image].argmax())
+        parts = [float(weight[winner, j] * scores[image, j]) for j in range(9)]
+        shown |= set(sorted(range(9), key=lambda j: -abs(parts[j]))[:2])
+        for j in range(9):
+            kept = [k for k in range(9) if k != j]
+            without = [sum(float(weight[c, k] * scores[image, k]) for k in kept) for c in range(3)]
+            if without.index(max(without)) != winner:
+                decisive.add(j)
+    assert ever_shown(weight, logits, scores, rows=2) == sorted(shown)
+    assert ever_decisive(weight, scores) == sorted(decisive)
+    assert 0 < len(decisive) < 9 and len(shown) < 9

@@ -85,6 +85,18 @@ def test_pyramid_is_equation_1(sizes, finest):
         torch.testing.assert_close(z[level], expected[level], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("factor", [0.0, 0.25])
+def test_what_is_passed_down_can_be_limited(factor):
+    pyramid = with_biases(Pyramid(CHANNELS, 7, 2, top_down=factor))
+    c = maps_of(SQUARE)
+
+    def less(z, height, width):
+        return factor * nearest(z, height, width)
+
+    for level, expected in equation_1(pyramid, c, up=less).items():
+        torch.testing.assert_close(pyramid(c)[level], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_pyramid_is_not_the_usual_fpn():
     """The usual one recurses on the sum before its 3x3 and smooths the top: the test would see it."""
     pyramid = with_biases(Pyramid(CHANNELS, 7, 2))

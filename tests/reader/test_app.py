@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 import protopyramid as pp
 from protopyramid.data.manifest import Manifest
 from protopyramid.explanations.explanation import explain_batch
-from protopyramid.reader import app as app_module
+from protopyramid.reader import service
 from protopyramid.reader.settings import Limits
 from protopyramid.runs.run import Run
 
@@ -162,7 +162,7 @@ def test_requests_that_wait_share_a_pass_and_get_their_own_answers(
         assert go_on.wait(20)
         return explain_batch(run, items)
 
-    monkeypatch.setattr(app_module, "explain_batch", slow)
+    monkeypatch.setattr(service, "explain_batch", slow)
     images = [sample.image for sample in manifest.samples[:6]]
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
         one = pool.submit(ask, client, images[0])
@@ -194,9 +194,7 @@ def reader_of(client: TestClient) -> Any:
     shield: Any = client.app
     while not hasattr(shield, "_application"):
         shield = shield.app
-    route = next(each for each in shield._application.routes if each.path == "/api/explain")
-    cells = dict(zip(route.endpoint.__code__.co_freevars, route.endpoint.__closure__, strict=True))
-    return cells["reader"].cell_contents
+    return shield._application.state.reader
 
 
 def test_more_requests_than_may_wait_are_told_to_come_again(
@@ -210,7 +208,7 @@ def test_more_requests_than_may_wait_are_told_to_come_again(
         assert go_on.wait(20)
         return explain_batch(run, items)
 
-    monkeypatch.setattr(app_module, "explain_batch", slow)
+    monkeypatch.setattr(service, "explain_batch", slow)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(ask, client, lesion)]
         assert first.wait(20)
@@ -233,7 +231,7 @@ def test_a_request_that_takes_too_long_is_ended(
         go_on.wait(20)
         return explain_batch(run, items)
 
-    monkeypatch.setattr(app_module, "explain_batch", slow)
+    monkeypatch.setattr(service, "explain_batch", slow)
     answer = ask(client, lesion)
     go_on.set()
     assert "too long" in error_of(answer, 503)
@@ -429,3 +427,25 @@ def test_a_real_film_is_opened_and_explained_as_from_its_file(
     answer = ask(make_client([other]), film, region=asked["region"])
     assert contract(answer.json()) == pp.explain(other, film, region=box).to_json()
     assert answer.json()["logits"] != expected["logits"]
+
+
+def test_saliency_is_that_of_the_python_api(
+    make_client: MakeClient, black_box: Run, lesion: Path
+) -> None:
+    answer = ask(make_client([black_box]), lesion, saliency="true").json()
+    region = pp.explain(black_box, lesion).saliency()
+    lines = [np.reshape(line, (-1, 2)).tolist() for line in answer["saliency"]["contours"]]
+    assert lines == [line.round(4).tolist() for line in region.contour]
+
+
+@pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("json", b"{")])
+def test_an_explanation_is_saved_as_a_file(
+    client: TestClient, run: Run, lesion: Path, form: str, start: bytes
+) -> None:
+    files = {"file": (lesion.name, lesion.read_bytes())}
+    answer = client.post(f"/api/explain/{form}", files=files)
+    assert answer.status_code == 200 and answer.content.startswith(start)
+    assert "attachment" in answer.headers["content-disposition"]
+    if form == "json":
+        assert answer.json() == pp.explain(run, lesion).to_json()
+    error_of(client.post("/api/explain/exe", files=files), 400)

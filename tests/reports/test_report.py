@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +18,10 @@ from protopyramid.data.manifest import Manifest
 from protopyramid.evaluation.evaluate import evaluate_run
 from protopyramid.evaluation.results import read_evaluation
 from protopyramid.explanations.ranking import RankedImage
-from protopyramid.prototypes.pruning import prune
 from protopyramid.reports.facts import difference_rows, difference_title, difference_words
 from protopyramid.reports.model_card import write_model_card
 from protopyramid.reports.report import write_report
-from protopyramid.runs.run import Run
+from protopyramid.runs.run import Run, load_run
 
 VOID = {"meta", "img", "br", "link", "input", "hr"}
 
@@ -163,11 +165,30 @@ def test_model_card_says_what_it_is_for_and_how_good_it_is(evaluated: Run) -> No
         assert text in card
 
 
-def test_model_card_tells_what_was_pruned(run: Run, manifest: Manifest, tmp_path) -> None:
-    pruned = prune(run, [0, 4], tmp_path / "new", manifest.split("train"), ()).run
-    card = write_model_card(pruned).read_text()
-    assert f"pruned from the run `{run.name}`: prototypes 0 and 4 removed" in card
-    assert "pruned" not in write_model_card(run).read_text()
+def test_model_card_tells_what_was_edited(run: Run, tmp_path: Path) -> None:
+    made = run.edit(remove=[0, 4], require={1: 1.5}, out=tmp_path / "new").run
+    assert made is not None
+    card = (made.folder / "MODEL_CARD.md").read_text()
+    assert re.search(
+        rf"edited from the run `{run.name}` on \d{{4}}-\d\d-\d\d: prototypes 0 and 4", card
+    )
+    assert "prototype 1 required with a weight of at least 1.5 for its own class" in card
+    assert "head fitted again; loss of the head" in card
+    by_hand = made.edit(weights={0: {"negative": -2.0}}, out=tmp_path / "newer").run
+    assert by_hand is not None
+    card = (by_hand.folder / "MODEL_CARD.md").read_text()
+    assert "from the run `new`" in card and "weights chosen by hand, head not fitted" in card
+    assert "edited" not in write_model_card(run).read_text()
+
+
+def test_model_card_tells_of_prunings_by_earlier_versions(run: Run, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(run.folder.path, old)
+    facts = json.loads((old / "data.json").read_text())
+    facts["pruned"] = [{"kind": "prune", "from": "first", "removed": [3], "validation": None}]
+    (old / "data.json").write_text(json.dumps(facts))
+    card = write_model_card(load_run(old)).read_text()
+    assert "pruned from the run `first`: prototype 3 removed, head fitted again" in card
 
 
 def test_model_card_without_evaluation(run: Run) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from protopyramid.data.manifest import read_manifest
 from protopyramid.data.store import ImageStore
+from protopyramid.errors import UserError
 from protopyramid.model import build_model
 from protopyramid.training.distributed import start_fabric
 from protopyramid.training.features import CachePlace, FeatureBatch, FeatureSource
@@ -134,3 +135,36 @@ def test_a_cache_of_another_part_of_the_film_is_not_taken(phantoms: Path, tmp_pa
     ]
     keys = {source_of(phantoms, tmp_path, **options)[0].key(3, 1) for options in crops}
     assert len(keys) == 3
+
+
+def test_transplanting_changes_lesions_outside_their_annotation_only(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    settings = {"augmentation.flip": False, "augmentation.quarter_turns": False}
+    settings |= {"augmentation.brightness": 0.0, "augmentation.contrast": 0.0}
+    settings |= {"augmentation.rotation": 0.0, "augmentation.zoom": [1.0, 1.0]}
+    settings |= {"augmentation.transplant_margin": 0.0}
+    plain, _ = source_of(phantoms, tmp_path, **settings)
+    moved, _ = source_of(phantoms, tmp_path, **settings, **{"augmentation.transplant": 1.0})
+    images = np.arange(len(plain.store))
+    negative = [sample.label == "negative" for sample in plain.store.samples]
+    assert any(negative)
+    before, after, again = (
+        source.fresh(images, np.zeros(len(images), np.int64), 0) for source in (plain, moved, moved)
+    )
+    for row, is_negative in enumerate(negative):
+        ours, theirs = before.maps[0][row], after.maps[0][row]
+        if is_negative:
+            assert torch.equal(ours, theirs)
+            continue
+        inside = before.masks[row] > 0
+        torch.testing.assert_close(ours[:, inside], theirs[:, inside], rtol=0, atol=1e-5)
+        assert not torch.equal(ours[:, ~inside], theirs[:, ~inside])
+    assert torch.equal(after.maps[0], again.maps[0])
+
+
+def test_transplanting_without_negative_images_is_refused(phantoms: Path, tmp_path: Path) -> None:
+    source, _ = source_of(phantoms, tmp_path, **{"augmentation.transplant": 1.0})
+    source.store.samples = tuple(s for s in source.store.samples if s.label != "negative")
+    with pytest.raises(UserError, match="needs training images of the negative class"):
+        source.fresh(np.array([0]), np.array([0]), 0)

@@ -19,7 +19,9 @@ def say(text: str) -> None:
 
 def say_on_stderr(line: str) -> None:
     """Print a line of progress on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    from protopyramid.utils.log import logger
+
+    logger().info("%s", line)
 
 
 def new_folder(folder: Path, force: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""`protopyramid data`: draw phantoms, import a public dataset, sample negatives, check a manifest."""
+"""`protopyramid data`: draw phantoms, import a public dataset, sample negatives, join and check manifests."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -208,6 +208,47 @@ def negatives(
 
 
 @app.command()
+def join(
+    manifests: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=MANIFEST...", help="Manifests, each with a name of its source."
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The joined manifest (CSV).")],
+    margins: Annotated[
+        Margins,
+        typer.Option(
+            help="Labels to keep: three margins and negative, or five with microlobulated and obscured."
+        ),
+    ] = Margins.THREE,
+    classes: Annotated[
+        str, typer.Option(metavar="A,B", help="Labels to keep in place of those of --margins.")
+    ] = "",
+    rename: Annotated[
+        list[str] | None, typer.Option(metavar="OLD=NEW", help="Rename a label first.")
+    ] = None,
+) -> None:
+    """Join the manifests of several datasets to one table with a column `source`.
+
+    Images stay where they are. Patient ids get the source in front. Train on the table with
+    `--set data.balance=source-class`.
+    """
+    from protopyramid.cli.console import say
+    from protopyramid.data import joining
+
+    kept = [each.strip() for each in classes.split(",") if each.strip()]
+    joined = joining.join_manifests(
+        joining.parse_sources(manifests),
+        out,
+        kept or joining.CLASSES[margins.value],
+        joining.parse_labels(rename or []),
+    )
+    say(joining.render(joined))
+    say(str(out))
+
+
+@app.command()
 def check(
     manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="Manifest (CSV).")],
     out: Annotated[
@@ -220,21 +261,29 @@ def check(
             help="Draw bands around outlines in place of masks, as data.margin_band, such as 0.07,0.07.",
         ),
     ] = "",
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=4,
+            help='Draw what a model with data.crop = "lesion" and this data.region.margin sees.',
+        ),
+    ] = None,
 ) -> None:
     """Report what a manifest holds and what is wrong with it."""
     from protopyramid.cli.console import say
-    from protopyramid.data.check import check_manifest, contact_sheet, render
+    from protopyramid.data.check import View, check_manifest, contact_sheet, render
     from protopyramid.data.manifest import read_manifest
     from protopyramid.errors import UserError
 
-    widths = _band(band)
+    view = View(_band(band), margin)
     report = check_manifest(manifest)
     say(render(report).rstrip())
     if report.errors:
         first, more = report.errors[0], len(report.errors) - 1
         raise UserError(f"{manifest}: {first}" + (f" (and {more} more)" if more else ""))
     if out is not None:
-        contact_sheet(read_manifest(manifest), out, band=widths)
+        contact_sheet(read_manifest(manifest), out, view=view)
         say(str(out))
 
 

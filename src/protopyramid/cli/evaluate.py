@@ -18,6 +18,9 @@ def evaluate(
     run: RunPath,
     data: RunManifest = None,
     split: Split = "test",
+    source: Annotated[
+        str, typer.Option(help="Only the rows of this source, in a manifest of several datasets.")
+    ] = "",
     bootstrap: Annotated[int, typer.Option(min=1, help="Resamples for the intervals.")] = 1000,
     seed: ResampleSeed = 0,
     force: Annotated[
@@ -27,6 +30,13 @@ def evaluate(
     flags: Annotated[
         bool,
         typer.Option("--flags", help="Also count which out-of-distribution images are flagged."),
+    ] = False,
+    faithfulness: Annotated[
+        bool,
+        typer.Option(
+            "--faithfulness",
+            help="First test whether what explanations show is what the model used, for the report.",
+        ),
     ] = False,
     jet: Annotated[
         bool, typer.Option("--jet", help="Use the paper's colormap, jet, in the report.")
@@ -44,19 +54,25 @@ def evaluate(
     loaded = load_run(run)
     if compile:
         api.compile_run(loaded)
-    chosen = evaluated_split(loaded, data, split, force)
+    chosen = evaluated_split(loaded, data, split, force, source)
     colours = "jet" if jet else api.COLOUR_MAP
+    if faithfulness:
+        from protopyramid.cli.faithfulness import show as show_faithfulness
+
+        with progress_bar("faithfulness") as update:
+            faithful, _ = api.faithfulness(loaded, chosen, seed=seed, progress=update)
+        show_faithfulness(faithful)
     with progress_bar("evaluate") as update:
         result = api.evaluate(
             loaded, chosen, bootstrap=bootstrap, seed=seed, colour_map=colours, progress=update
         )
     show(result)
-    say(str(loaded.folder / layout.evaluation(split)))
+    say(str(loaded.folder / layout.evaluation(chosen.key)))
     if flags:
         found, path = api.check_flags(loaded, chosen, seed)
         _show_flags(found, split)
         say(str(path))
-    if split == "test":
+    if chosen.key == "test":
         say(str(loaded.folder / layout.REPORT))
 
 
@@ -71,8 +87,9 @@ def show(result: "Evaluation") -> None:
     """Print the figures as tables."""
     console = terminal()
     leaked = " LEAKED: the run was trained on some of these images." if result.leaked else ""
+    of_source = f", source {result.source}" if result.source else ""
     console.print(
-        f"{result.title}, split {result.split}: {result.n} images of "
+        f"{result.title}, split {result.split}{of_source}: {result.n} images of "
         f"{result.patients} patients.{leaked}",
     )
     console.print(_classes(result))

@@ -24,17 +24,21 @@ from protopyramid.cli import (
     crossval,
     data,
     demo,
+    doctor,
     evaluate,
     explain,
     export,
     faithfulness,
+    models,
     predict,
     presets,
     prototypes,
+    readings,
     serve,
     study,
     train,
 )
+from protopyramid.cli.editing import NumbersCommand
 from protopyramid.cli.help import Help, help_unless_command
 from protopyramid.errors import UserError, printable
 from protopyramid.utils.quiet import own_stderr
@@ -64,13 +68,14 @@ USERS_OWN = {
 
 app = typer.Typer(
     name=NAME,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
+app.add_typer(models.app, name="models")
 for verb in (
     demo.demo,
     train.train,
@@ -82,11 +87,13 @@ for verb in (
     faithfulness.faithfulness,
     prototypes.prototypes,
     serve.serve,
+    readings.readings,
     export.export,
     study.study,
     bench.bench,
+    doctor.doctor,
 ):
-    app.command()(verb)
+    app.command(cls=NumbersCommand if verb is prototypes.prototypes else None)(verb)
 
 
 def _version(wanted: bool) -> None:
@@ -101,10 +108,21 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print results, warnings and errors alone.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also name the files that are written.")
+    ] = False,
     help: Help = False,
 ) -> None:
     """Case-based, multi-scale, interpretable classification of mammographic masses."""
     help_unless_command(context)
+    if quiet and verbose:
+        raise UserError("--quiet and --verbose: give one of them")
+    from protopyramid.utils.log import set_verbosity
+
+    set_verbosity(quiet, verbose)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

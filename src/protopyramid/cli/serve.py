@@ -7,11 +7,29 @@ import typer
 
 
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN…", help="Run folders, or names of models.")
+    ],
     data: Annotated[
         Path | None,
         typer.Option(metavar="MANIFEST", help="Table (CSV) whose cases can be opened on the page."),
     ] = None,
+    readings: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Run a reader study of the cases, and keep its answers in this folder.",
+        ),
+    ] = None,
+    annotations: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Draw masks and lesion boxes on the cases, and keep them here."
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the order of cases in a reader study.")
+    ] = 0,
     host: Annotated[
         str,
         typer.Option(help="Address to listen on; one that other machines reach needs a token."),
@@ -39,4 +57,15 @@ def serve(
         raise UserError(
             "serve: needs the extra reader; install it with pip install 'protopyramid[reader]'"
         ) from None
-    serve_runs(runs, data, host=host, port=port, token=token, open_page=open_page, say=say)
+    serve_runs(
+        runs,
+        data,
+        host=host,
+        port=port,
+        token=token,
+        open_page=open_page,
+        readings=readings,
+        annotations=annotations,
+        seed=seed,
+        say=say,
+    )

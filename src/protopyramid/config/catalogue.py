@@ -20,7 +20,7 @@ def preset_names(kind: str | None = None) -> list[str]:
     """Names of the presets: systems first, then the demo's, then recipes; or those of one kind.
 
     >>> preset_names("system"), preset_names("recipe")
-    (['fpn-iaia-bl', 'iaia-bl', 'protopnet', 'protopyramid', 'vgg16'], ['cbis-margins'])
+    (['fpn-iaia-bl', 'iaia-bl', 'protopnet', 'protopyramid', 'vgg16'], ['cbis-margins', 'margins'])
     """
     return [name for each in FOLDERS if kind in (None, each) for name in _names(FOLDERS[each])]
 

@@ -138,13 +138,19 @@ class MarginBandConfig(Section):
     of the same area."""
     outer: Share = 0.07
     """Width of the band outside the outline, as a fraction of the lesion's size."""
+    box_inner: Share = 0.25
+    """The same for a lesion that is known by its box only: width inside the ellipse in the box. It is
+    larger, since the true outline may lie anywhere near the ellipse."""
+    box_outer: Share = 0.1
+    """Width outside the ellipse in the lesion box."""
 
     @model_validator(mode="after")
     def _band_has_a_width(self) -> MarginBandConfig:
-        if self.inner + self.outer == 0:
-            raise ValueError(
-                "inner and outer are both 0: the band is empty; make one of them larger"
-            )
+        for inner, outer in (("inner", "outer"), ("box_inner", "box_outer")):
+            if getattr(self, inner) + getattr(self, outer) == 0:
+                raise ValueError(
+                    f"{inner} and {outer} are both 0: the band is empty; make one of them larger"
+                )
         return self
 
 
@@ -236,6 +242,10 @@ class AugmentationConfig(Section):
     """Maximum brightness offset, added to images in [0, 1]."""
     contrast: BelowOne = 0.1
     """Maximum relative change of contrast about the image mean."""
+    transplant: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Probability that an annotated lesion is put into the surroundings of a negative image (ours)."""
+    transplant_margin: Annotated[float, Field(ge=0, le=0.5)] = 0.05
+    """How much of a lesion's own surroundings is moved with it, as a fraction of the image side (ours)."""
 
     @field_validator("zoom")
     @classmethod
@@ -279,6 +289,9 @@ class NeckConfig(Section):
     """Channels d of the neck and of each prototype (ours; IAIA-BL: 512)."""
     upsample: Literal["nearest", "bilinear"] = "nearest"
     """Interpolation from a coarser level to the next finer one (ancestor: FPN's nearest)."""
+    top_down: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Pyramid only: factor of what a coarser level passes down to the next finer one. 1 is the paper's; 0
+    leaves every level with its own map alone, so that fine prototypes see only fine detail (ours)."""
     start: Literal["centred", "random"] = "centred"
     """Pyramid only: start training with channels of mean 0 and variance 1 (ours), or as initialised."""
     batch_norm: bool = False

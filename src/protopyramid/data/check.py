@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protopyramid.data.contact_sheet import contact_sheet
+from protopyramid.data.contact_sheet import View, contact_sheet
 from protopyramid.data.geometry import clip_box, extent
 from protopyramid.data.images import content_hash, read_image, read_mask
 from protopyramid.data.manifest import (
@@ -30,7 +30,7 @@ from protopyramid.data.manifest import (
 )
 from protopyramid.errors import UserError
 
-__all__ = ["Report", "check_manifest", "contact_sheet", "render"]
+__all__ = ["Report", "View", "check_manifest", "contact_sheet", "render"]
 
 WORKERS = 4
 EMPTY_MASK = "with an empty mask (white is inside)"

@@ -138,13 +138,15 @@ def prepare_sample(sample: Sample, data: DataConfig, decoded: Decoded | None = N
 def margin_of(
     mask: Mask | None, box: Box | None, height: int, width: int, band: MarginBandConfig
 ) -> Mask | None:
-    """The band (height, width) around a lesion's mask, or without one around the ellipse in its box."""
-    if mask is None and box is None:
+    """The band (height, width) around a lesion's mask, or without one around the ellipse in its box.
+
+    The ellipse only stands for an outline that nobody has drawn, so its band is wider.
+    """
+    if mask is not None:
+        return margin_band(mask, band.inner, band.outer)
+    if box is None:
         return None
-    if mask is None and box is not None:
-        mask = ellipse_mask(box, height, width)
-    assert mask is not None
-    return margin_band(mask, band.inner, band.outer)
+    return margin_band(ellipse_mask(box, height, width), band.box_inner, band.box_outer)
 
 
 def _without_empty_band(prepared: Prepared, lesion: Mask | None) -> Prepared:

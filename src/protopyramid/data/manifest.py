@@ -239,15 +239,16 @@ def manifest_text(manifest: Manifest, folder: Path) -> str:
     extra = [name for name in manifest.columns if name and name not in KNOWN]
     rows = []
     for sample in manifest.samples:
-        mask = "" if sample.mask is None else _relative(sample.mask, folder)
+        mask = "" if sample.mask is None else relative_path(sample.mask, folder)
         box = ["", "", "", ""] if sample.box is None else [repr(value) for value in sample.box]
-        image = _relative(sample.image, folder)
+        image = relative_path(sample.image, folder)
         facts = [image, sample.label, sample.split, mask, sample.patient_id, *box]
         rows.append([*facts, *(sample.extra.get(name, "") for name in extra)])
     return csv_text([*KNOWN, *extra], rows)
 
 
-def _relative(path: Path, folder: Path) -> str:
+def relative_path(path: Path, folder: Path) -> str:
+    """A path as a manifest in `folder` names it."""
     return Path(os.path.relpath(real_path(path), real_path(folder))).as_posix()
 
 
@@ -264,15 +265,16 @@ def patient_folds(samples: Sequence[Sample], folds: int, seed: int) -> list[int]
 def patient_parts(samples: Sequence[Sample], shares: Sequence[float], seed: int) -> list[int]:
     """Put whole patients into parts, so that each part gets its share of every class.
 
-    Patients with much of a class go first (equal ones in random order), each to the part that
-    lacks most, relative to its share. So a class of two patients is in two parts, not one.
+    In a manifest of several sources, that is of every class of every source. Patients with much of a
+    class go first (equal ones in random order), each to the part that lacks most, relative to its share.
+    So a class of two patients is in two parts, not one.
     """
-    labels = sorted({sample.label for sample in samples})
+    labels = sorted({(sample.label, sample.source) for sample in samples})
     patients = sorted({sample.patient for sample in samples})
     rows = {patient: number for number, patient in enumerate(patients)}
     counts = np.zeros((len(patients), len(labels)))
     for sample in samples:
-        counts[rows[sample.patient], labels.index(sample.label)] += 1
+        counts[rows[sample.patient], labels.index((sample.label, sample.source))] += 1
     counts /= counts.sum(0)
     shuffled = np.random.default_rng(seed).permutation(len(patients))
     order = shuffled[np.argsort(-counts[shuffled].sum(1).round(9), kind="stable")]

@@ -39,9 +39,17 @@ from protopyramid.evaluation.results import Evaluation, read_evaluation
 from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.metrics.auroc import auroc_with_intervals
-from protopyramid.metrics.bootstrap import RESAMPLES, Interval, mean_interval, resample_weights
-from protopyramid.metrics.localisation import Places, places
+from protopyramid.metrics.bootstrap import RESAMPLES, resample_weights
+from protopyramid.metrics.localisation import (
+    Localisation,
+    LocalisationSummary,
+    Places,
+    annotation_share,
+    places,
+    summarise,
+)
 from protopyramid.metrics.paired_test import Difference, Pair, paired_differences
+from protopyramid.model.necks import COARSEST
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.runs import layout
 from protopyramid.utils.csv_files import read_columns
@@ -66,6 +74,7 @@ class EvaluatedRun:
     labels: tuple[str, ...]
     patients: tuple[str, ...]
     probabilities: Array
+    hashes: tuple[str, ...] = ()
 
     @property
     def class_numbers(self) -> NDArray[np.int64]:
@@ -178,10 +187,11 @@ def stored_evaluation(
             f"{run.folder / layout.evaluation(split)}: is leaked (forced on training images) and "
             "cannot be compared; evaluate on images that the run has not seen, or give --data MANIFEST"
         )
-    return _read_rows(table, name, evaluation)
+    return read_rows(table, name, evaluation)
 
 
-def _read_rows(path: Path, name: str, evaluation: Evaluation) -> EvaluatedRun:
+def read_rows(path: Path, name: str, evaluation: Evaluation) -> EvaluatedRun:
+    """The rows of a stored evaluation, from the CSV beside it."""
     columns = [f"probability_{each}" for each in evaluation.classes]
     remedy = "evaluate the run again"
     table = sorted(
@@ -198,6 +208,7 @@ def _read_rows(path: Path, name: str, evaluation: Evaluation) -> EvaluatedRun:
         tuple(row["label"] for row in table),
         tuple(row["patient"] for row in table),
         np.array(values).reshape(len(table), len(columns)),
+        tuple(row["hash"] for row in table),
     )
 
 
@@ -273,21 +284,43 @@ def saliency_row(
 
     `method(model, images (B, 3, S, S) normalised, targets (B,))` gives maps (B, S, S).
     """
-    found, shares = _saliency_places(run, method, chosen)
-    patients = [sample.patient for sample in chosen.samples]
-    weights = resample_weights(patients, bootstrap, seed)
-    fine = _precision(found.fine, shares[0], weights)
-    lesion = _precision(found.lesion, shares[1], weights)
+    found = saliency_localisation(run, method, chosen, bootstrap, seed)
+    fine, lesion = found.activation_precision.fine, found.activation_precision.lesion
     return MethodLocalisation(
-        name, *fine, *lesion, _mean(found.pointing_fine), _mean(found.area), per_level={}
+        method=name,
+        fine=fine.mean,
+        fine_ci95=fine.ci95,
+        fine_chance=fine.chance,
+        lesion=lesion.mean,
+        lesion_ci95=lesion.ci95,
+        lesion_chance=lesion.chance,
+        pointing_game=found.pointing_game.fine.mean,
+        area=found.activation_area.mean,
+        per_level={},
     )
 
 
-def _saliency_places(
-    run: Run, method: Saliency, chosen: EvaluatedSplit
-) -> tuple[Places, list[Array]]:
-    """Where the maps of a method activate, and the annotations' shares of the pixels (N,), by scale."""
+def saliency_localisation(
+    run: Run,
+    method: Saliency,
+    chosen: EvaluatedSplit,
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+) -> LocalisationSummary:
+    """Where the maps of a saliency method activate, as is measured of prototypes: one map per image.
+
+    The map is that of the image's own class, and counts as one of level 5, the backbone's last.
+    """
     labels = class_numbers(run, chosen)
+    weights = resample_weights([each.patient for each in chosen.samples], bootstrap, seed)
+    found = _saliency_places(run, method, chosen, labels)
+    return summarise(found, labels, np.array([COARSEST]), run.config.data.classes, weights)
+
+
+def _saliency_places(
+    run: Run, method: Saliency, chosen: EvaluatedSplit, labels: NDArray[np.int64]
+) -> Localisation:
+    """Where the map of every image activates."""
     data, size = run.config.data, run.config.train.eval_batch_size
     store = ImageStore(chosen.samples, data.model_copy(update={"memory_budget": 0.0}))
     parts, chance = [], []
@@ -298,21 +331,10 @@ def _saliency_places(
         maps = method(run.model, ready, torch.from_numpy(labels[images])).detach().cpu()
         annotations = annotation_masks(chosen, images, loaded)
         parts.append(places(maps, *annotations))
-        chance.append([each.flatten(1).double().mean(1).numpy() for each in annotations])
-    found = Places(*(np.concatenate(values) for values in zip(*parts, strict=True)))
-    return found, [np.concatenate(values) for values in zip(*chance, strict=True)]
-
-
-def _precision(
-    values: Array, chance: Array, weights: Array
-) -> tuple[float | None, Interval, float | None]:
-    """Mean, interval and chance level of values (N,), NaN where there is no annotation."""
-    known = ~np.isnan(values)
-    sums = np.where(known, values, 0.0)
-    limits = mean_interval(sums, known.astype(np.float64), weights)
-    return _mean(values), limits, _mean(chance[known])
-
-
-def _mean(values: Array) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
+        chance.append([annotation_share(each) for each in annotations])
+    return Localisation(
+        np.arange(len(labels)),
+        np.zeros(len(labels), np.int64),
+        Places(*(np.concatenate(values) for values in zip(*parts, strict=True))),
+        *(np.concatenate(values) for values in zip(*chance, strict=True)),
+    )

@@ -86,13 +86,16 @@ def evaluate_run(
     seed: int = 0,
     progress: Progress | None = None,
     pictures: bool = True,
+    source: str = "",
 ) -> Evaluation:
     """Evaluate a run on a split and write evaluation/SPLIT.json, .csv and the plots.
+
+    With `source`, only on the rows of that dataset, and the files are called SPLIT@SOURCE.
 
     Images that the run was trained on are refused (UserError) unless `force`, which marks the result
     `leaked`. Evaluating validation also writes thresholds.json, by which `predict` flags images.
     """
-    chosen = evaluated_split(run, manifest_path, split, force)
+    chosen = evaluated_split(run, manifest_path, split, force, source)
     return evaluate_split(run, chosen, bootstrap, seed, progress, pictures)
 
 
@@ -105,7 +108,7 @@ def evaluate_split(
     pictures: bool = True,
 ) -> Evaluation:
     """As `evaluate_run`, on a split whose images are known already."""
-    split = chosen.name
+    split = chosen.key
     labels = class_numbers(run, chosen)
     found = run_pass(run, chosen, labels, progress)
     result = measure(run, chosen, labels, found, Bootstrap(bootstrap, seed, "patient"))
@@ -196,6 +199,8 @@ def measure(
     return Evaluation(
         system=run.config.system,
         split=chosen.name,
+        source=chosen.source,
+        annotation=run.config.data.annotation,
         manifest=chosen.manifest.path.name,
         model=model_digest(run),
         rows=rows_digest(chosen),

@@ -11,8 +11,8 @@ Cost: about 35 forward passes and one backward pass per image and level.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +22,22 @@ from torch import Tensor
 
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
+from protopyramid.evaluation.evaluate import annotation_masks, model_digest
+from protopyramid.evaluation.faithfulness_results import (
+    Faithfulness,
+    GroupFaithfulness,
+    MapMeasures,
+    RankingCurves,
+    RegionFaithfulness,
+    estimate,
+    mean_of,
+)
+from protopyramid.evaluation.faithfulness_targets import judge, used_prototypes
+from protopyramid.evaluation.map_measures import PrototypePass, TestedImage, map_measures
 from protopyramid.evaluation.results import Bootstrap
 from protopyramid.evaluation.split import EvaluatedSplit, patients
 from protopyramid.explanations.evidence import (
+    SHARES,
     Gradients,
     PerturbedImage,
     evidence_regions,
@@ -34,12 +47,14 @@ from protopyramid.explanations.evidence import (
 )
 from protopyramid.explanations.saliency import grad_cam
 from protopyramid.inference.batches import device_of, model_input
-from protopyramid.metrics.bootstrap import RESAMPLES, Interval, mean_interval, resample_weights
-from protopyramid.metrics.faithfulness import regions_elsewhere
+from protopyramid.metrics.bootstrap import RESAMPLES, resample_weights
+from protopyramid.metrics.faithfulness import area as curve_area
+from protopyramid.metrics.faithfulness import largest_share, regions_elsewhere, shifted_around
+from protopyramid.metrics.localisation import half_maximum_areas
+from protopyramid.metrics.prototype_measures import overlap
 from protopyramid.model.activation import PERCENTILE, strongest_region
 from protopyramid.model.necks import COARSEST
 from protopyramid.prototypes.cases import layer_of
-from protopyramid.utils import typed_json
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
@@ -53,73 +68,12 @@ FILLINGS = ("other_image", "blur", "local_mean")
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A mean over pairs of image and prototype, with its interval; None where there are no pairs."""
-
-    mean: float | None
-    ci95: Interval
-
-
-@dataclass(frozen=True)
-class RegionFaithfulness:
-    """How faithful one kind of region is.
-
-    area: its share of the image. kept, removed: the share of the rise that is left when all else, or the
-    region, is replaced; the median of the fillings, and beside it the mean with each filling alone.
-    """
-
-    area: Estimate
-    kept: Estimate
-    removed: Estimate
-    kept_by_filling: Mapping[str, float | None]
-    removed_by_filling: Mapping[str, float | None]
-
-
-@dataclass(frozen=True)
-class GroupFaithfulness:
-    """The regions of the pairs of one level, one class, or all.
-
-    shown: the strongest 5 % of the map; evidence: the smallest region found that keeps 90 %. Baselines:
-    both moved to a random place; other_prototype: what another prototype of the level shows.
-    """
-
-    images: int
-    pairs: int
-    shown: RegionFaithfulness
-    shown_elsewhere: RegionFaithfulness
-    other_prototype: RegionFaithfulness
-    evidence: RegionFaithfulness
-    evidence_elsewhere: RegionFaithfulness
-
-
-@dataclass(frozen=True)
-class Faithfulness:
-    """The faithfulness of a run on a split. `maps`: whose maps were tested, prototypes or Grad-CAM."""
-
-    system: str
-    split: str
-    manifest: str
-    maps: str
-    leaked: bool
-    images: int
-    patients: int
-    seed: int
-    bootstrap: Bootstrap
-    all: GroupFaithfulness
-    per_level: Mapping[str, GroupFaithfulness]
-    per_class: Mapping[str, GroupFaithfulness]
-
-    def to_json(self) -> dict[str, Any]:
-        """The content of evaluation/SPLIT-faithfulness.json."""
-        content: dict[str, Any] = typed_json.to_json(self)
-        return content
-
-
-@dataclass(frozen=True)
 class _Pairs:
     """P pairs of an image and a prototype, regions in the order of KINDS, fillings in that of FILLINGS.
 
-    image, level, label (P,); area (P, 5); kept, removed (P, 5, F).
+    image, level, label (P,); area (P, 5); kept, removed (P, 5, F); half (P,): the area above half maximum;
+    insertion, deletion (P, 2, T): the curves of the ranking and of the ranking moved elsewhere; measures
+    (P, 12): in the order of MapMeasures.
     """
 
     image: NDArray[np.int64]
@@ -128,6 +82,10 @@ class _Pairs:
     area: Array
     kept: Array
     removed: Array
+    half: Array
+    insertion: Array
+    deletion: Array
+    measures: Array
 
 
 def measure_faithfulness(
@@ -148,18 +106,28 @@ def measure_faithfulness(
     others = [n for n, each in enumerate(chosen.samples) if each.label == data.negative_class]
     store = ImageStore(chosen.samples, data.model_copy(update={"memory_budget": 0.0}))
     found = []
+    quality = PrototypePass(run)
     for number, index in enumerate(drawn):
-        image, label = (
-            store.load([index]).images[0],
-            data.classes.index(chosen.samples[index].label),
-        )
+        loaded, label = store.load([index]), data.classes.index(chosen.samples[index].label)
         other = store.load([int(rng.choice(others))]).images[0] if others else negative_image(run)
-        found.append(_test_image(run, image, other, label, number, rng))
+        tested = TestedImage(
+            loaded.images[0], other, label, number, *annotation_masks(chosen, [index], loaded)
+        )
+        found.append(_test_image(run, tested, rng))
+        quality.update(tested)
         if progress is not None:
             progress(number + 1, len(drawn))
     samples = [chosen.samples[index] for index in drawn]
     weights = resample_weights(patients(samples), resamples, seed)
     pairs = _Pairs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    per_level = {
+        str(level): replace(
+            _group(pairs, pairs.level == level, weights),
+            prototypes=quality.of_level(level, weights),
+        )
+        for level in np.unique(pairs.level).tolist()
+    }
+    used = used_prototypes(run, chosen)
     return Faithfulness(
         system=run.config.system,
         split=chosen.name,
@@ -170,15 +138,22 @@ def measure_faithfulness(
         patients=len(set(patients(samples))),
         seed=seed,
         bootstrap=Bootstrap(resamples, seed, "patient"),
-        all=_group(pairs, np.ones(len(pairs.image), dtype=bool), weights),
-        per_level={
-            str(level): _group(pairs, pairs.level == level, weights)
-            for level in np.unique(pairs.level).tolist()
-        },
+        all=replace(
+            _group(pairs, np.ones(len(pairs.image), dtype=bool), weights),
+            prototypes=quality.of_all(weights),
+        ),
+        per_level=per_level,
         per_class={
-            data.classes[label]: _group(pairs, pairs.label == label, weights)
+            data.classes[label]: replace(
+                _group(pairs, pairs.label == label, weights),
+                prototypes=quality.of_class(label, weights),
+            )
             for label in np.unique(pairs.label).tolist()
         },
+        compactness=quality.compactness(weights),
+        used=used,
+        targets=judge(per_level, used),
+        model=model_digest(run),
     )
 
 
@@ -197,34 +172,59 @@ def draw_images(
 
 
 # -- one image -----------------------------------------------------------------------------------
-def _test_image(
-    run: Run,
-    image: Tensor,
-    other: Tensor | None,
-    label: int,
-    number: int,
-    rng: np.random.Generator,
-) -> tuple[NDArray[Any], ...]:
-    """The fields of `_Pairs` for one image (C, S, S) of class `label`."""
+def _test_image(run: Run, image: TestedImage, rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
+    """The fields of `_Pairs` for one image."""
     tested: list[int]
     rivals: list[int | None] = [None]
     if run.model.prototypes is None:
-        perturbed = _perturbed_grad_cam(run, image, other, label)
+        perturbed = _perturbed_grad_cam(run, image.pixels, image.other, image.label)
         tested = [0]
         rankings = upsampled(perturbed, tested)
     else:
-        perturbed = perturbed_image(run.model, run.config.data, image, other)
-        tested, rivals = strongest_prototypes(run, perturbed, label, rng)
-        rankings = Gradients(run.model, run.config.data).times_input(perturbed, tested)
+        perturbed = perturbed_image(run.model, run.config.data, image.pixels, image.other)
+        tested, rivals = strongest_prototypes(run, perturbed, image.label, rng)
+        rankings = Gradients(run.model, run.config.data).midpoint(perturbed, tested)
     regions = _regions(perturbed, rankings, tested, rivals, rng)
     kept, removed = _left(perturbed, ~regions, tested), _left(perturbed, regions, tested)
     missing = np.array([rival is None for rival in rivals])
     area = regions.double().mean((-2, -1)).numpy()
+    other = KINDS.index("other_prototype")
     for values in (area, kept, removed):
-        values[missing, KINDS.index("other_prototype")] = np.nan
+        values[missing, other] = np.nan
     levels = [perturbed.level_and_row(index)[0] for index in tested]
     same = np.ones(len(tested), dtype=np.int64)
-    return same * number, np.array(levels, dtype=np.int64), same * label, area, kept, removed
+    shown, rival = regions[:, KINDS.index("shown")], regions[:, other]
+    measures = map_measures(run, perturbed, image, tested, shown)
+    contrast = np.where(missing, np.nan, 1 - overlap(shown, rival))
+    return (
+        same * image.number,
+        np.array(levels, dtype=np.int64),
+        same * image.label,
+        area,
+        kept,
+        removed,
+        half_maximum_areas(upsampled(perturbed, tested)),
+        *_curves(perturbed, rankings, tested, rng),
+        np.concatenate([measures, contrast[:, None]], axis=1),
+    )
+
+
+def _curves(
+    perturbed: PerturbedImage, rankings: Tensor, tested: Sequence[int], rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Insertion and deletion of the rankings (n, S, S), and of both moved elsewhere. -> (n, 2, T) each."""
+    moved = torch.from_numpy(shifted_around(list(rankings.numpy()), rng))
+    whole = torch.ones(len(tested), 1, *rankings.shape[1:], dtype=torch.bool)
+    nothing_left = np.median(_left(perturbed, whole, tested), axis=-1)  # (n, 1)
+    everything = np.where(np.isnan(nothing_left), np.nan, 1.0)
+    insertion, deletion = [], []
+    for each in (rankings, moved):
+        regions = torch.stack([largest_share(each, share) for share in SHARES], dim=1)
+        kept = np.median(_left(perturbed, ~regions, tested), axis=-1)
+        removed = np.median(_left(perturbed, regions, tested), axis=-1)
+        insertion.append(np.concatenate([nothing_left, kept, everything], axis=1))
+        deletion.append(np.concatenate([everything, removed, nothing_left], axis=1))
+    return np.stack(insertion, axis=1), np.stack(deletion, axis=1)
 
 
 def strongest_prototypes(
@@ -309,28 +309,36 @@ def _group(pairs: _Pairs, chosen: NDArray[np.bool_], weights: Array) -> GroupFai
     def region(kind: int) -> RegionFaithfulness:
         kept, removed = pairs.kept[chosen, kind], pairs.removed[chosen, kind]
         return RegionFaithfulness(
-            area=_estimate(pairs.area[chosen, kind], image, weights),
-            kept=_estimate(np.median(kept, axis=-1), image, weights),
-            removed=_estimate(np.median(removed, axis=-1), image, weights),
-            kept_by_filling={name: _mean(kept[:, n]) for n, name in enumerate(names)},
-            removed_by_filling={name: _mean(removed[:, n]) for n, name in enumerate(names)},
+            area=estimate(pairs.area[chosen, kind], image, weights),
+            kept=estimate(np.median(kept, axis=-1), image, weights),
+            removed=estimate(np.median(removed, axis=-1), image, weights),
+            kept_by_filling={name: mean_of(kept[:, n]) for n, name in enumerate(names)},
+            removed_by_filling={name: mean_of(removed[:, n]) for n, name in enumerate(names)},
+        )
+
+    def curves(number: int) -> RankingCurves:
+        deletion, insertion = pairs.deletion[chosen, number], pairs.insertion[chosen, number]
+        shares = np.array([0.0, *SHARES, 1.0])
+        areas = [
+            np.array([curve_area(shares, one) for one in each]) for each in (deletion, insertion)
+        ]
+        return RankingCurves(
+            tuple(shares.tolist()),
+            tuple(mean_of(column) for column in deletion.T),
+            tuple(mean_of(column) for column in insertion.T),
+            estimate(areas[0], image, weights),
+            estimate(areas[1], image, weights),
         )
 
     regions = {name: region(kind) for kind, name in enumerate(KINDS)}
-    return GroupFaithfulness(images=len(np.unique(image)), pairs=int(chosen.sum()), **regions)
-
-
-def _estimate(values: Array, image: NDArray[np.int64], weights: Array) -> Estimate:
-    """The mean of the values (P,) of pairs, and its interval over resampled patients."""
-    known = ~np.isnan(values)
-    if not known.any():
-        return Estimate(None, None)
-    count = weights.shape[1]
-    sums = np.bincount(image[known], values[known], minlength=count).astype(np.float64)
-    counts = np.bincount(image[known], minlength=count).astype(np.float64)
-    return Estimate(_mean(values), mean_interval(sums, counts, weights))
-
-
-def _mean(values: Array) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
+    return GroupFaithfulness(
+        images=len(np.unique(image)),
+        pairs=int(chosen.sum()),
+        **regions,
+        half_maximum_area=estimate(pairs.half[chosen], image, weights),
+        curves=curves(0),
+        curves_elsewhere=curves(1),
+        measures=MapMeasures(
+            *(estimate(column, image, weights) for column in pairs.measures[chosen].T)
+        ),
+    )

@@ -53,8 +53,9 @@ class Evaluation:
 
     `system` is the preset's name, `system_title` what it may be called (config/differences.py).
     `model` and `rows` are digests of what was evaluated; a confusion matrix has a row for each true
-    class. `health`, `elimination`: None without prototypes. `per_lesion`, `per_patient`: None where no
-    group has several rows.
+    class; `source` is "" where all rows of the split were evaluated, `annotation` what counts as fine
+    annotation (`data.annotation`; "" in earlier versions). `health`, `elimination`: None without prototypes.
+    `per_lesion`, `per_patient`: None where no group has several rows.
     """
 
     system: str
@@ -87,6 +88,8 @@ class Evaluation:
     per_lesion: Grouped | None = None
     per_patient: Grouped | None = None
     system_title: str = ""
+    source: str = ""
+    annotation: str = ""
 
     @property
     def title(self) -> str:
@@ -105,9 +108,9 @@ class Evaluation:
         return typed_json.from_json(cls, content, place, remedy)
 
 
-def read_evaluation(folder: RunFolder, split: str = "test") -> Evaluation | None:
-    """The stored evaluation of a run on a split; None where there is none."""
-    name = layout.evaluation(split)
+def read_evaluation(folder: RunFolder, split: str = "test", source: str = "") -> Evaluation | None:
+    """The stored evaluation of a run on a split, or one source of it; None where there is none."""
+    name = layout.evaluation(layout.part(split, source))
     if not (folder / name).is_file():
         return None
     return Evaluation.from_json(folder.read_json(name), folder / name)

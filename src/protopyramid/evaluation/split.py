@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from protopyramid.data.images import hash_files
 from protopyramid.data.manifest import Manifest, Sample, check_one_lesion, read_manifest
 from protopyramid.errors import UserError
+from protopyramid.runs import layout
 from protopyramid.runs.provenance import find_manifest, split_samples
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ ABNORMALITY_COLUMNS = ("abnormality_id", "abnormality id", "abnormality")
 
 @dataclass(frozen=True)
 class EvaluatedSplit:
-    """The rows that a run is evaluated on: samples, their content hashes, and warnings."""
+    """The rows that a run is evaluated on: samples, their content hashes, and warnings.
+
+    `source`: the dataset that they are of, in a manifest of several; "" where all rows are meant.
+    """
 
     name: str
     manifest: Manifest
@@ -30,17 +34,28 @@ class EvaluatedSplit:
     hashes: tuple[str, ...]
     leaked: bool
     warnings: tuple[str, ...]
+    source: str = ""
+
+    @property
+    def key(self) -> str:
+        """What the files of its evaluation are called: the split, and its source if one was chosen."""
+        return layout.part(self.name, self.source)
 
 
 def evaluated_split(
-    run: Run, given: str | Path | None, split: str, force: bool = False
+    run: Run, given: str | Path | None, split: str, force: bool = False, source: str = ""
 ) -> EvaluatedSplit:
-    """The rows of a split; refused when the run has trained on any of them, unless forced."""
+    """The rows of a split; refused when the run has trained on any of them, unless forced.
+
+    With `source`, only the rows of that dataset.
+    """
     path = find_manifest(run, given)
     manifest = read_manifest(path)
     check_one_lesion(manifest, run.config.data.crop)
     splits = run.provenance.splits
     samples = split_samples(manifest, split, splits)
+    if source:
+        samples = _of_source(path, samples, split, source)
     _check_labels(path, samples, run.config.data.classes)
     hashes = hash_images(samples)
     leaks = find_leaks(hashes, splits, split)
@@ -58,7 +73,20 @@ def evaluated_split(
         tuple(hashes),
         bool(leaks),
         tuple(_patient_warnings(manifest, samples, splits, split)),
+        source,
     )
+
+
+def _of_source(
+    path: Path, samples: Sequence[Sample], split: str, source: str
+) -> tuple[Sample, ...]:
+    found = tuple(sample for sample in samples if sample.source == source)
+    if not found:
+        sources = ", ".join(dict.fromkeys(sample.source or "(none)" for sample in samples))
+        raise UserError(
+            f"{path}: no row of split {split} has source {source!r}; its sources are {sources}"
+        )
+    return found
 
 
 def hash_images(samples: Sequence[Sample]) -> list[str]:

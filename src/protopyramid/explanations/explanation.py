@@ -27,9 +27,10 @@ from protopyramid.explanations.origin import Origin, open_sample
 from protopyramid.explanations.result import Explanation, PrototypePart, contribution_sums
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.ood import limits_for, ood_features
+from protopyramid.inference.reference import reference_for
 from protopyramid.inference.requests import region_sample
 from protopyramid.metrics.softmax import softmax
-from protopyramid.model.activation import Box, activation_regions
+from protopyramid.model.activation import Box, activation_boxes
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import layer_of, to_picture
 from protopyramid.runs.run import Run
@@ -53,12 +54,14 @@ def explain_file(
     image: str | Path,
     name: str | None = None,
     region: Box | None = None,
-    evidence: bool = False,
+    evidence: bool = True,
+    against: str | None = None,
 ) -> Explanation:
     """The explanation of an image file, called `name` or else by the file's name.
 
     region: what the model is to see, x0, y0, x1, y1 in pixels of the file, made square around its centre.
-    evidence: whether to find the evidence regions of the strongest prototypes, too.
+    evidence: whether to find the evidence regions of the strongest prototypes, too. against: the class that
+    the predicted one is compared with, by default the runner-up.
     """
     path = as_path(image, "image")
     if not is_file(path):
@@ -66,7 +69,7 @@ def explain_file(
     called = name or path.name
     sample = Sample(0, called, path, label="", split="test")
     marked = sample if region is None else region_sample(path, region, called)
-    explanation = explain_sample(run, marked)
+    explanation = explain_sample(run, marked).compared_with(against)
     return explanation.with_evidence() if evidence else explanation
 
 
@@ -122,6 +125,7 @@ def _explained(run: Run, prepared: PreparedImage, evidence: Evidence) -> Explana
         run=run,
         evidence=evidence,
         unlike_training=_unlike_training(run, prepared.image, evidence),
+        reference=reference_for(run),
         origin=prepared.origin,
     )
 
@@ -175,9 +179,9 @@ def _boxes(run: Run, evidence: Evidence) -> list[Box]:
     """The box around the region of every prototype, in their order."""
     size = run.config.data.image_size
     return [
-        region.box
+        box
         for level in layer_of(run.model).slices
-        for region in activation_regions(evidence.maps[level][0], size, size)
+        for box in activation_boxes(evidence.maps[level][0], size, size)
     ]
 
 

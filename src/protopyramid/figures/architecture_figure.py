@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from protopyramid.figures.drawing import INK, MUTED, PAPER, Sheet
@@ -51,7 +50,7 @@ class ArchitectureFigureData:
     architecture: Architecture
 
 
-def architecture_figure(data: ArchitectureFigureData) -> Figure:
+def architecture_figure(data: ArchitectureFigureData) -> Sheet:
     """Draw an architecture from its input to its classes."""
     levels = data.architecture.levels[::-1]
     sheet = Sheet(WIDTH, TOP + ROW * len(levels) + 0.35)
@@ -68,7 +67,7 @@ def architecture_figure(data: ArchitectureFigureData) -> Figure:
     else:
         _draw_black_box(sheet, middles[levels[0].level], data.architecture)
     _draw_head(sheet, data, middles)
-    return sheet.figure
+    return sheet
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -239,7 +238,7 @@ def _draw_head(sheet: Sheet, data: ArchitectureFigureData, middles: dict[int, fl
     """The fully connected layers as a bar, and the classes beside it."""
     top, bottom = min(middles.values()) - 0.55, max(middles.values()) + 0.6
     box = Rectangle((HEAD, top), 1.3, bottom - top, facecolor=PAPER, edgecolor=MUTED, linewidth=1)
-    sheet.axes.add_patch(box)
+    sheet.patches.append(box)
     lines = [f"{inputs} → {outputs}" for inputs, outputs in data.architecture.layers]
     middle = (top + bottom) / 2
     sheet.write(HEAD + 0.65, middle - 0.32, "linear", fontsize=11, ha="center", va="bottom")
@@ -281,7 +280,7 @@ def _draw_map(
 ) -> None:
     """A map as a square around (x, y), its name inside and its size below."""
     corner = (x - side / 2, y - side / 2)
-    sheet.axes.add_patch(
+    sheet.patches.append(
         Rectangle(corner, side, side, facecolor=colour, edgecolor=edge, linewidth=1.2)
     )
     text = f"{name}  {size_text(size)}"
@@ -289,9 +288,9 @@ def _draw_map(
 
 
 def _square(sheet: Sheet, x: float, y: float, colour: str) -> None:
-    sheet.axes.add_patch(Rectangle((x, y), SQUARE, SQUARE, facecolor=colour, edgecolor="none"))
+    sheet.patches.append(Rectangle((x, y), SQUARE, SQUARE, facecolor=colour, edgecolor="none"))
 
 
 def _arrow(sheet: Sheet, start: tuple[float, float], end: tuple[float, float]) -> None:
     style: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 11, "shrinkA": 0, "shrinkB": 0}
-    sheet.axes.add_patch(FancyArrowPatch(start, end, color=INK, linewidth=1.1, **style))
+    sheet.patches.append(FancyArrowPatch(start, end, color=INK, linewidth=1.1, **style))

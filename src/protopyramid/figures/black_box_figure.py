@@ -6,7 +6,6 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from protopyramid.figures.case_figure import Prediction, draw_header
@@ -40,10 +39,10 @@ class BlackBoxFigureData:
     remark: str = ""
 
 
-def black_box_figure(data: BlackBoxFigureData, colour_map: str = COLOUR_MAP) -> Figure:
+def black_box_figure(data: BlackBoxFigureData, colour_map: str = COLOUR_MAP) -> Sheet:
     """Draw the prediction, the image and the saliency map, and say what they cannot tell."""
     sheet = Sheet(14.6, 6.4)
-    draw_header(sheet, data.prediction, totals="logit")
+    draw_header(sheet, data.prediction)
     sheet.rule(0.3, 14.3, 1.85, MUTED)
     first = "Your image" if data.mask is None else "Your image (dashed: annotation)"
     second = f"Grad-CAM for {shortened(data.prediction.predicted)}"
@@ -57,4 +56,4 @@ def black_box_figure(data: BlackBoxFigureData, colour_map: str = COLOUR_MAP) -> 
     sheet.write(8.5, 2.3, "No case behind this prediction", fontsize=15, fontweight="bold")
     note = f"{textwrap.fill(data.remark, NOTE_WIDTH)}\n\n{NOTE}" if data.remark else NOTE
     sheet.write(8.5, 2.75, note, fontsize=12, linespacing=1.45, color=MUTED)
-    return sheet.figure
+    return sheet

@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from protopyramid.figures.drawing import INK, MUTED, new_figure
+from protopyramid.figures.drawing import INK, MUTED
 from protopyramid.figures.text import shortened
+from protopyramid.figures.vector import new_figure
 
 # Okabe and Ito's colours; line styles tell them apart in greyscale.
 LINES = (

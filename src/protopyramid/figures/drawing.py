@@ -1,7 +1,8 @@
-"""Drawing: the few strokes that all figures are made of. Matplotlib's objects, no global state.
+"""Drawing: the few strokes that all figures are made of.
 
 A sheet is measured in inches from its top left corner, a tile on it in fractions of the image it shows.
-All tiles share the sheet's one pair of axes: axes of their own would take most of a figure's time.
+It keeps what is drawn as plain strokes: a PNG is made of them directly (`raster.py`), a PDF, an SVG or a
+figure to work on with Matplotlib (`vector.py`).
 
 Colours can be told apart in greyscale print and by colour-blind readers: heat grows brighter as it grows
 hotter, the region is also outlined, and every bar carries its number.
@@ -12,25 +13,26 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Sequence
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import PathPatch, Rectangle
-from matplotlib.path import Path as Outline
-from matplotlib.patheffects import withStroke
-from matplotlib.text import Text
 from numpy.typing import NDArray
 from PIL import Image
 
 from protopyramid.errors import UserError
+from protopyramid.figures.raster import drawn_pixels
+from protopyramid.figures.strokes import BarStroke, LineStroke, PictureStroke, Stroke, TextStroke
 from protopyramid.figures.text import shortened
 from protopyramid.model.activation import Region, contour_lines
 from protopyramid.utils.files import write_bytes
+
+if TYPE_CHECKING:
+    # Imported only for vector files and for those who work on a figure: it takes longer than a PNG.
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
 Picture = NDArray[np.float32]
 Box = Sequence[float]
@@ -45,45 +47,52 @@ FADE_FROM, HEAT_STRENGTH, IMAGE_UNDER_HEAT = 0.35, 0.8, 0.8
 JET_SHARE, JET_IMAGE_SHARE = 0.3, 0.5  # ProtoPNet's and IAIA-BL's overlay
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 INSET = 0.006  # how far inside the image a box at its border is drawn
-DPI = 150
+DPI = 120  # of pictures: an image of 224 is shown about as large as it is
+PLOT_DPI = 150  # of plots and drawings, whose lines are thin
 SUFFIXES = (".png", ".pdf", ".svg")
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
-    "jpg": {"pil_kwargs": {"quality": 88}},
+    "jpg": {"quality": 88},
+    "png": {"compress_level": 2},
     "pdf": {"metadata": {"CreationDate": None}},
     "svg": {"metadata": {"Date": None}},
 }
 
 
 # -- files ---------------------------------------------------------------------------------------
-def new_figure(width: float, height: float) -> Figure:
-    """A white figure of that size in inches."""
-    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def figure_bytes(figure: Figure, kind: str = "png", dpi: int = DPI) -> bytes:
+def figure_bytes(figure: Sheet | Figure, kind: str = "png", dpi: int | None = None) -> bytes:
     """The figure as the bytes of a PNG, JPG, PDF or SVG file; the same figure gives the same bytes."""
-    stream = io.BytesIO()
-    names_are_data(figure)
+    stream, dpi = io.BytesIO(), dpi or _usual_dpi(figure)
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": "protopyramid"}):
         warnings.simplefilter("ignore")  # letters of a class name that the font lacks
-        if kind == "png":
+        if kind in ("png", "jpg"):
             pixels = Image.fromarray(figure_pixels(figure, dpi))
-            pixels.save(stream, "PNG", compress_level=4, dpi=(dpi, dpi))
+            name = "JPEG" if kind == "jpg" else "PNG"
+            pixels.save(stream, name, dpi=(dpi, dpi), **SAVE_OPTIONS[kind])
         else:
-            figure.savefig(stream, format=kind, dpi=dpi, **SAVE_OPTIONS[kind])
+            drawn = figure.figure if isinstance(figure, Sheet) else figure
+            names_are_data(drawn)
+            drawn.savefig(stream, format=kind, dpi=dpi, **SAVE_OPTIONS[kind])
     return stream.getvalue()
 
 
 def names_are_data(figure: Figure) -> None:
     """Draw every text of a figure letter by letter: a name such as "$x" is not mathematics."""
+    from matplotlib.text import Text
+
     for text in figure.findobj(Text):
         text.set_parse_math(False)
 
 
-def figure_pixels(figure: Figure, dpi: int = DPI) -> NDArray[np.uint8]:
+def figure_pixels(figure: Sheet | Figure, dpi: int | None = None) -> NDArray[np.uint8]:
     """The figure as pixels (height, width, 3); without an alpha channel, a PNG is written faster."""
+    dpi = dpi or _usual_dpi(figure)
+    if isinstance(figure, Sheet):
+        if not figure.patches:
+            return drawn_pixels(figure.strokes, figure.width, figure.height, dpi)
+        figure = figure.figure
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    names_are_data(figure)
     own = figure.dpi
     figure.set_dpi(dpi)
     canvas: Any = FigureCanvasAgg(figure)  # Any: its methods have no types
@@ -92,7 +101,11 @@ def figure_pixels(figure: Figure, dpi: int = DPI) -> NDArray[np.uint8]:
     return np.ascontiguousarray(np.asarray(canvas.buffer_rgba())[..., :3])
 
 
-def save_figure(figure: Figure, path: str | Path, dpi: int = DPI) -> Path:
+def _usual_dpi(figure: Sheet | Figure) -> int:
+    return DPI if isinstance(figure, Sheet) and not figure.patches else PLOT_DPI
+
+
+def save_figure(figure: Sheet | Figure, path: str | Path, dpi: int | None = None) -> Path:
     """Write the figure in the format of its suffix (.png, .pdf or .svg), whole or not at all."""
     path = Path(path)
     if path.suffix.lower() not in SUFFIXES:
@@ -112,30 +125,49 @@ def check_colour_map(name: str) -> str:
 
 # -- the sheet -----------------------------------------------------------------------------------
 class Sheet:
-    """A figure to draw on, measured in inches from its top left corner."""
+    """A figure to draw on, measured in inches from its top left corner.
+
+    strokes: what has been drawn, in order; patches: those of Matplotlib that no stroke can say.
+    """
 
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height = width, height
-        self.figure = new_figure(width, height)
-        self.axes = self.figure.add_axes((0, 0, 1, 1))
-        self.axes.set_axis_off()
-        self.axes.set_xlim(0, width)
-        self.axes.set_ylim(height, 0)
+        self.strokes: list[Stroke] = []
+        self.patches: list[Patch] = []
+
+    @cached_property
+    def figure(self) -> Figure:
+        """All that has been drawn so far as a Matplotlib figure."""
+        from protopyramid.figures.vector import drawn_figure
+
+        return drawn_figure(self.strokes, self.width, self.height, self.patches)
 
     def write(self, x: float, y: float, text: str, **style: Any) -> None:
-        """Text whose top left corner is at (x, y), unless `ha` and `va` say otherwise."""
-        usual = {"color": INK, "fontsize": 11, "va": "top", "ha": "left", "parse_math": False}
-        self.figure.text(x / self.width, 1 - y / self.height, text, **{**usual, **style})
+        """Text whose top left corner is at (x, y), unless `ha` and `va` say otherwise.
+
+        Style: `color`, `fontsize`, `fontweight`, `ha`, `va` and `linespacing`, as Matplotlib calls them.
+        """
+        if not text:
+            return
+        self.strokes.append(
+            TextStroke(
+                x,
+                y,
+                text,
+                size=style.get("fontsize", 11),
+                colour=style.get("color", INK),
+                bold=style.get("fontweight") == "bold",
+                across=style.get("ha", "left"),
+                down=style.get("va", "top"),
+                spacing=style.get("linespacing", 1.2),
+            )
+        )
 
     def bar(
-        self, x: float, y: float, width: float, height: float, colour: str, hatch: str | None = None
+        self, x: float, y: float, width: float, height: float, colour: str, hatched: bool = False
     ) -> None:
         """A filled rectangle."""
-        corner = (x / self.width, 1 - (y + height) / self.height)
-        bar = Rectangle(corner, width / self.width, height / self.height)
-        bar.set(facecolor=colour, edgecolor="white", linewidth=0, hatch=hatch)
-        bar.set(transform=self.figure.transFigure, zorder=-1)
-        self.figure.add_artist(bar)
+        self.strokes.append(BarStroke((x, y, width, height), colour, hatched))
 
     def rule(self, x0: float, x1: float, y: float, colour: str = RULE) -> None:
         """A thin horizontal line."""
@@ -171,25 +203,13 @@ class Tile:
     def __init__(
         self, sheet: Sheet, x: float, y: float, width: float, height: float, box: Box = WHOLE
     ) -> None:
-        self._axes = sheet.axes
-        self._x, self._y, self._width, self._height = x, y, width, height
-        self._box = box
-        transform = sheet.axes.transData
-        self._clip = Rectangle((x, y), width, height, transform=transform)
+        self._sheet, self._place, self._box = sheet, (x, y, width, height), box
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: Picture, pale: bool = False) -> None:
         """An image (S, S) or (S, S, 3) in [0, 1]."""
         (x0, y0), (x1, y1) = self._inches(np.array([[0.0, 0.0], [1.0, 1.0]]))
-        image = self._axes.imshow(
-            picture,
-            cmap="gray",
-            vmin=0,
-            vmax=1,
-            extent=(x0, x1, y1, y0),
-            interpolation="bicubic",
-            aspect="auto",
-        )
-        image.set_clip_path(self._clip)
+        place = (float(x0), float(y0), float(x1 - x0), float(y1 - y0))
+        self._sheet.strokes.append(PictureStroke(picture, place, self._place, pale))
 
     def show_heat(self, picture: Picture, region: Region, colour_map: str = COLOUR_MAP) -> None:
         """An image with an activation map over it and its region outlined."""
@@ -198,8 +218,7 @@ class Tile:
 
     def outline(self, region: Region, colour: str = BOX, width: float = 1.0) -> None:
         """The line around a region."""
-        halo = [withStroke(linewidth=width + 1.1, foreground=HALO)]
-        self._draw_lines(region.contour, color=colour, linewidth=width, path_effects=halo)
+        self._draw_lines(region.contour, colour, width, halo=1.1)
 
     def mark(self, region: Region, width: float = 1.0) -> None:
         """A region on a plain image: the line around it, and the box that encloses it."""
@@ -208,47 +227,41 @@ class Tile:
 
     def draw_box(self, box: Box, colour: str = BOX, width: float = 0.8) -> None:
         """A box of fractions x0, y0, x1, y1, kept a little inside the image."""
-        x0, y0 = max(box[0], INSET), max(box[1], INSET)
-        x1, y1 = min(box[2], 1 - INSET), min(box[3], 1 - INSET)
-        corners = np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1], [x0, y0]])
-        halo = [withStroke(linewidth=width + 0.8, foreground=HALO)]
-        self._draw_lines([corners], color=colour, linewidth=width, path_effects=halo)
+        self._draw_lines([_corners(box, INSET)], colour, width, halo=0.8)
 
     def draw_field(self, box: Box) -> None:
         """The thin dotted line around what a cell can depend on."""
-        x0, y0 = max(box[0], 2 * INSET), max(box[1], 2 * INSET)
-        x1, y1 = min(box[2], 1 - 2 * INSET), min(box[3], 1 - 2 * INSET)
-        corners = np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1], [x0, y0]])
-        self._draw_lines([corners], color=HALO, linewidth=1.2, alpha=0.75)
-        self._draw_lines([corners], color=ANNOTATION, linewidth=0.8, linestyle=":")
+        corners = [_corners(box, 2 * INSET)]
+        self._draw_lines(corners, HALO, 1.2, opacity=0.75)
+        self._draw_lines(corners, ANNOTATION, 0.8, dashes=(0.8, 1.32))
 
     def draw_mask(self, mask: NDArray[Any], colour: str = ANNOTATION) -> None:
         """The outline of an annotation (H, W), dashed."""
         lines = contour_lines(mask.astype(np.float32), 0.5)
         # Dashes on a dark line are seen on light and dark tissue, also in grey.
-        self._draw_lines(lines, color=HALO, linewidth=1.9, alpha=0.75)
-        self._draw_lines(lines, color=colour, linewidth=1.2, linestyle="--")
+        self._draw_lines(lines, HALO, 1.9, opacity=0.75)
+        self._draw_lines(lines, colour, 1.2, dashes=(4.4, 1.9))
 
     def frame(self, colour: str) -> None:
         """A dashed frame around the tile."""
-        x, y = np.array([0, 1, 1, 0, 0]), np.array([0, 0, 1, 1, 0])
-        line = Line2D(self._x + x * self._width, self._y + y * self._height, color=colour)
-        line.set(linewidth=3, linestyle=(0, (2, 1)))
-        self._axes.add_artist(line)
+        x, y, width, height = self._place
+        corners = _corners(WHOLE, 0.0) * (width, height) + (x, y)
+        self._sheet.strokes.append(LineStroke([corners], colour, 3.0, dashes=(6.0, 3.0)))
 
     def tag(self, text: str, colour: str = INK, corner: tuple[float, float] = (0.03, 0.03)) -> None:
         """A few letters on white in a corner, given in fractions of the tile from its top left."""
-        background = {"boxstyle": "round,pad=0.18", "fc": "white", "ec": "none", "alpha": 0.85}
-        self._axes.text(
-            self._x + corner[0] * self._width,
-            self._y + corner[1] * self._height,
-            text,
-            fontsize=8.5,
-            color=colour,
-            va="top" if corner[1] < 0.5 else "bottom",
-            ha="left" if corner[0] < 0.5 else "right",
-            bbox=background,
-            parse_math=False,
+        x, y, width, height = self._place
+        self._sheet.strokes.append(
+            TextStroke(
+                x + corner[0] * width,
+                y + corner[1] * height,
+                text,
+                size=8.5,
+                colour=colour,
+                across="left" if corner[0] < 0.5 else "right",
+                down="top" if corner[1] < 0.5 else "bottom",
+                plate=True,
+            )
         )
 
     def tag_other(self, label: str) -> None:
@@ -257,18 +270,24 @@ class Tile:
 
     def _inches(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
         """Points (n, 2) from fractions of the image to inches on the sheet."""
-        x0, y0, x1, y1 = self._box
+        (x0, y0, x1, y1), (x, y, width, height) = self._box, self._place
         shares = (points - (x0, y0)) / (max(x1 - x0, 1e-9), max(y1 - y0, 1e-9))
-        return np.asarray(shares * (self._width, self._height) + (self._x, self._y))
+        return np.asarray(shares * (width, height) + (x, y))
 
-    def _draw_lines(self, lines: Sequence[NDArray[np.float64]], **style: Any) -> None:
+    def _draw_lines(
+        self, lines: Sequence[NDArray[np.float64]], colour: str, width: float, **style: Any
+    ) -> None:
         """Closed lines (n, 2), all with one stroke."""
-        if not lines:
-            return
-        outline = Outline.make_compound_path(*(Outline(self._inches(line)) for line in lines))
-        patch = PathPatch(outline, fill=False, zorder=2, **style)
-        self._axes.add_artist(patch)
-        patch.set_clip_path(self._clip)  # last: being added resets it
+        if lines:
+            inches = [self._inches(line) for line in lines]
+            self._sheet.strokes.append(LineStroke(inches, colour, width, self._place, **style))
+
+
+def _corners(box: Box, inset: float) -> NDArray[np.float64]:
+    """The closed line (5, 2) around a box, kept that far inside the image."""
+    x0, y0 = max(box[0], inset), max(box[1], inset)
+    x1, y1 = min(box[2], 1 - inset), min(box[3], 1 - inset)
+    return np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1], [x0, y0]])
 
 
 # -- pictures ------------------------------------------------------------------------------------
@@ -281,13 +300,20 @@ def overlay(picture: Picture, activation: Picture, colour_map: str = COLOUR_MAP)
     scaled = unit_range(activation)
     if scaled is None:
         return colour.astype(np.float32)
-    heat = np.asarray(matplotlib.colormaps[colour_map](scaled))[..., :3]
+    heat = _colours(colour_map)[np.minimum(scaled * 256, 255).astype(np.uint8)]
     if colour_map == JET:
         mixed = JET_IMAGE_SHARE * colour + JET_SHARE * heat
         return np.asarray(np.clip(mixed / (JET_SHARE + JET_IMAGE_SHARE), 0, 1), dtype=np.float32)
     opacity = HEAT_STRENGTH * np.clip((scaled - FADE_FROM) / (1 - FADE_FROM), 0, 1)[..., None]
     mixed = (1 - opacity) * IMAGE_UNDER_HEAT * colour + opacity * heat
     return np.asarray(np.clip(mixed, 0, 1), dtype=np.float32)
+
+
+@cache
+def _colours(name: str) -> Picture:
+    """The 256 colours (256, 3) of a map."""
+    colours = matplotlib.colormaps[name](np.arange(256) / 256)
+    return np.asarray(colours, dtype=np.float32)[:, :3]
 
 
 def unit_range(activation: Picture) -> Picture | None:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
+
+from protopyramid.figures.drawing import BOX, Sheet, Tile
+from protopyramid.figures.strokes import LineStroke
 
 Box = tuple[float, float, float, float]
 
-WIDTH, HEIGHT, EDGE = (
-    1.45,
-    1.58,
-    0.3,
-)  # inches: the place of the film, and its distance from the right
+WIDTH, HEIGHT, EDGE = 1.45, 1.58, 0.3  # inches: the film's place, and its distance from the right
 TOP = 0.12
-MARK, UNDER = "#ffd400", "#000000"
 
 
 class Headline(NamedTuple):
@@ -52,26 +48,17 @@ def headline(
     return Headline("Prediction", predicted, f"probability {probability}")
 
 
-def add_film(figure: Figure, film: NDArray[np.float32], marked: Box) -> None:
-    """Draw a film (H, W) or (H, W, 3) at the upper right of a figure, the marked part outlined.
+def draw_film(sheet: Sheet, film: NDArray[np.float32], marked: Box) -> None:
+    """Draw a film (H, W) or (H, W, 3) at the upper right of a sheet, the marked part outlined.
 
     marked: fractions x0, y0, x1, y1 of the film; they may reach beyond it.
     """
     height, width = film.shape[:2]
     scale = min(WIDTH / width, HEIGHT / height)
     across, down = width * scale, height * scale
-    whole_width, whole_height = figure.get_size_inches()
-    left = (whole_width - EDGE - across) / whole_width
-    bottom = 1 - (TOP + down) / whole_height
-    ax = figure.add_axes((left, bottom, across / whole_width, down / whole_height))
-    ax.set_axis_off()
-    ax.imshow(film, cmap="gray", vmin=0, vmax=1, extent=(0, 1, 1, 0), aspect="auto")
+    left = sheet.width - EDGE - across
+    Tile(sheet, left, TOP, across, down).show(film)
     x0, y0, x1, y1 = marked
-    for colour, line in ((UNDER, 2.6), (MARK, 1.3)):  # seen on dark and on bright films
-        outline = Rectangle(
-            (x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor=colour, linewidth=line
-        )
-        outline.set_clip_on(False)
-        ax.add_patch(outline)
-    ax.set_xlim(0, 1)
-    ax.set_ylim(1, 0)
+    corners = np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1], [x0, y0]])
+    line = corners * (across, down) + (left, TOP)
+    sheet.strokes.append(LineStroke([line], BOX, 1.3, halo=1.3))  # seen on dark and bright films

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from protopyramid.figures.drawing import COLOUR_MAP, MUTED, Picture, Sheet
@@ -40,7 +39,7 @@ def grid_figure(
     colour_map: str = COLOUR_MAP,
     tile: float = 1.9,
     note: str = "",
-) -> Figure:
+) -> Sheet:
     """Panels in a grid with named rows and columns, a title and a note above them."""
     captions = any(panel is not None and panel.caption for line in panels for panel in line)
     step = tile + GAP + (0.24 if captions else 0.0)
@@ -62,7 +61,7 @@ def grid_figure(
         for number, panel in enumerate(cells):
             if panel is not None:
                 _draw_panel(sheet, left + number * (tile + GAP), y, tile, panel, colour_map)
-    return sheet.figure
+    return sheet
 
 
 def _draw_panel(

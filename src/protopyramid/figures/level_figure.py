@@ -5,8 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
-
 from protopyramid.figures.case_figure import LEVEL_WORDS
 from protopyramid.figures.drawing import MUTED, WHOLE, Sheet
 from protopyramid.figures.scale import GalleryItem, draw_scale, magnification, pixels
@@ -23,7 +21,7 @@ FIELD_NOTE = " Dotted: nothing outside has any influence."
 OTHER_NOTE = " ✕: an image of another class."
 
 
-def level_figure(items: Sequence[GalleryItem], title: str) -> Figure:
+def level_figure(items: Sequence[GalleryItem], title: str) -> Sheet:
     """Prototypes of one class, a column per level: each in its source image, and enlarged.
 
     At most four of a level are shown, in their order.
@@ -46,7 +44,7 @@ def level_figure(items: Sequence[GalleryItem], title: str) -> Figure:
         sheet.write(x, 1.34, scale_text(shown), fontsize=10.5)
         for row, item in enumerate(shown):
             draw_scale(sheet, x, TOP + row * ROW, TILE, GAP, item, enlarged)
-    return sheet.figure
+    return sheet
 
 
 def level_title(level: int) -> str:

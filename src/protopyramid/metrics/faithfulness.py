@@ -16,7 +16,7 @@ The pointing game and the area above half maximum are in `metrics.localisation`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -206,9 +206,14 @@ def regions_elsewhere(regions: Sequence[NDArray[np.bool_]], rng: np.random.Gener
 
     The baseline of kept and removed: a region of the same shape and area that nothing chose.
     """
+    return torch.from_numpy(shifted_around(regions, rng))
+
+
+def shifted_around(pictures: Sequence[NDArray[Any]], rng: np.random.Generator) -> NDArray[Any]:
+    """Each picture (H, W) moved by a random distance, wrapped around the border. -> (N, H, W)."""
     moved = []
-    for region in regions:
-        height, width = region.shape
+    for picture in pictures:
+        height, width = picture.shape
         shift = int(rng.integers(height)), int(rng.integers(width))
-        moved.append(torch.from_numpy(np.roll(region, shift, axis=(0, 1))))
-    return torch.stack(moved)
+        moved.append(np.roll(picture, shift, axis=(0, 1)))
+    return np.stack(moved)

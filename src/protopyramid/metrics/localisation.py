@@ -8,7 +8,7 @@ annotation's share of the pixels. Without an annotation they are None, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,10 +55,15 @@ class PairMean:
 
 @dataclass(frozen=True)
 class PairMeanWithChance(PairMean):
-    """A mean beside its chance level over the same pairs."""
+    """A mean beside its chance level over the same pairs.
+
+    The chance level of a class on one level is that of the class: every level has the same images.
+    """
 
     chance: float | None
     chance_per_class: Mapping[str, float | None]
+    chance_per_level: Mapping[str, float | None] = field(default_factory=dict)
+    per_class_and_level: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,16 +104,9 @@ def places(activation: Tensor, fine: Tensor, lesion: Tensor) -> Places:
 
     An annotation without any pixel counts as missing. Works on any maps: PAMs, Grad-CAM.
     """
-    flat = activation.flatten(1).float()
-    lowest, highest = flat.aminmax(dim=1)
-    # Upsampling leaves rounding noise on a constant map; it must not choose the region.
-    constant = highest - lowest <= CONSTANT * highest.abs()
-    flat = torch.where(constant[:, None], highest[:, None], flat)
+    flat, lowest, highest = _without_noise(activation)
     kept = strongest_region(flat.view(activation.shape)).flatten(1)
-    # Halfway from the lowest to the highest value, so that similarities with any offset compare.
-    half = (lowest + highest) / 2
-    half = torch.where(constant, highest, half)
-    area = (flat >= half[:, None]).double().mean(1)
+    area = _half_maximum_area(flat, lowest, highest)
     # All pixels at the maximum: a peak at the border is a plateau after upsampling.
     peak = flat >= (highest - CONSTANT * highest.abs())[:, None]
     shares: list[Array] = []
@@ -118,7 +116,31 @@ def places(activation: Tensor, fine: Tensor, lesion: Tensor) -> Places:
         for region, values in ((kept, shares), (peak, hits)):
             inside = (region & annotation).sum(1).double() / region.sum(1)
             values.append(inside.masked_fill(missing, torch.nan).numpy())
-    return Places(shares[0], shares[1], hits[0], hits[1], area.numpy())
+    return Places(shares[0], shares[1], hits[0], hits[1], area)
+
+
+def half_maximum_areas(activation: Tensor) -> Array:
+    """The share of the pixels of each map (N, H, W) that are above half maximum. -> (N,)."""
+    return _half_maximum_area(*_without_noise(activation))
+
+
+def _without_noise(activation: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Maps (N, H, W) as rows (N, H W), their lowest and their highest values (N,).
+
+    Upsampling leaves rounding noise on a constant map; it must not choose a region.
+    """
+    flat = activation.flatten(1).float()
+    lowest, highest = flat.aminmax(dim=1)
+    constant = highest - lowest <= CONSTANT * highest.abs()
+    lowest = torch.where(constant, highest, lowest)
+    return torch.where(constant[:, None], highest[:, None], flat), lowest, highest
+
+
+def _half_maximum_area(flat: Tensor, lowest: Tensor, highest: Tensor) -> Array:
+    # Halfway from the lowest to the highest value, so that similarities with any offset compare.
+    half = torch.where(lowest == highest, highest, (lowest + highest) / 2)
+    share: Array = (flat >= half[:, None]).double().mean(1).numpy()
+    return share
 
 
 @dataclass
@@ -163,7 +185,7 @@ class LocalisationPass:
                 self._places.append(places(activation, fine[rows], lesion[rows]))
                 self._images.append((rows + self._seen).numpy())
                 self._prototypes.append(numbers[columns].numpy())
-        self._chance.append((_chance(fine), _chance(lesion)))
+        self._chance.append((annotation_share(fine), annotation_share(lesion)))
         self._seen += len(labels)
 
     def result(self) -> Localisation:
@@ -179,7 +201,7 @@ class LocalisationPass:
         )
 
 
-def _chance(annotation: Tensor) -> Array:
+def annotation_share(annotation: Tensor) -> Array:
     """The annotation's share of the pixels, NaN where it is missing. bool (B, S, S) -> (B,)."""
     share: Array = annotation.flatten(1).double().mean(1).numpy()
     return np.where(share > 0, share, np.nan)
@@ -244,16 +266,13 @@ class _Pairs:
     def mean(self, values: Array) -> PairMean:
         """The mean of values (P,)."""
         image = self.localisation.image
-        by_level = self.levels[self.localisation.prototype]
         known = ~np.isnan(values)
         sums = _sums(values, image, len(self.labels))
         return PairMean(
             mean=_mean(values),
             ci95=mean_interval(*sums, self.weights) if known.any() else None,
             per_class=self._per_class(values),
-            per_level={
-                str(level): _mean(values[by_level == level]) for level in np.unique(self.levels)
-            },
+            per_level=self._per_level(values),
             images=len(np.unique(image[known])),
             pairs=int(known.sum()),
         )
@@ -265,11 +284,24 @@ class _Pairs:
             **vars(self.mean(values)),
             chance=_mean(level),
             chance_per_class=self._per_class(level),
+            chance_per_level=self._per_level(level),
+            per_class_and_level={
+                name: self._per_level(np.where(owned, values, np.nan))
+                for name, owned in self._owned()
+            },
         )
 
     def _per_class(self, values: Array) -> dict[str, float | None]:
+        return {name: _mean(values[owned]) for name, owned in self._owned()}
+
+    def _per_level(self, values: Array) -> dict[str, float | None]:
+        levels = self.levels[self.localisation.prototype]
+        return {str(each): _mean(values[levels == each]) for each in np.unique(self.levels)}
+
+    def _owned(self) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+        """Each class, and which pairs are of its images, (P,)."""
         owners = self.labels[self.localisation.image]
-        return {name: _mean(values[owners == number]) for number, name in enumerate(self.classes)}
+        return ((name, owners == number) for number, name in enumerate(self.classes))
 
 
 def _mean(values: Array) -> float | None:

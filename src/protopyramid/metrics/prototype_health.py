@@ -87,10 +87,47 @@ def unused(head_weight: Tensor, logits: Tensor, scores: Tensor) -> list[int]:
 
     head_weight (C, m), logits (N, C), scores (N, m).
     """
+    return _where(times_leading(head_weight, logits, scores) == 0)
+
+
+def times_leading(head_weight: Tensor, logits: Tensor, scores: Tensor) -> Tensor:
+    """On how many images a prototype is among the three greatest contributions to the predicted class.
+
+    head_weight (C, m), logits (N, C), scores (N, m) -> (m,).
+    """
     contributions = head_weight[logits.argmax(1)] * scores
-    count = min(TOP_CONTRIBUTIONS, contributions.shape[1])
-    used = contributions.topk(count, dim=1).indices.flatten().tolist()
-    return sorted(set(range(contributions.shape[1])) - set(used))
+    m = contributions.shape[1]
+    leading = contributions.topk(min(TOP_CONTRIBUTIONS, m), dim=1).indices
+    return torch.bincount(leading.flatten(), minlength=m)
+
+
+def ever_shown(head_weight: Tensor, logits: Tensor, scores: Tensor, rows: int) -> list[int]:
+    """Prototypes that a figure with so many rows shows on some image.
+
+    They are among the `rows` largest contributions, by size, to a predicted class. head_weight (C, m),
+    logits (N, C), scores (N, m).
+
+    >>> ever_shown(torch.eye(2), torch.eye(2)[:1], torch.tensor([[2.0, 3.0]]), rows=1)
+    [0]
+    """
+    contributions = (head_weight[logits.argmax(1)] * scores).abs()
+    count = min(rows, contributions.shape[1])
+    return sorted(set(contributions.topk(count, dim=1).indices.flatten().tolist()))
+
+
+def ever_decisive(head_weight: Tensor, scores: Tensor) -> list[int]:
+    """Prototypes without whose contribution some image would get another class.
+
+    head_weight (C, m), scores (N, m); logits = scores x weights.
+
+    >>> ever_decisive(torch.eye(2), torch.tensor([[2.0, 3.0]]))
+    [1]
+    """
+    weight, values = head_weight.double(), scores.double()
+    logits = values @ weight.T
+    without = logits[:, None, :] - values[:, :, None] * weight.T[None]  # (N, m, C)
+    changed = without.argmax(2) != logits.argmax(1, keepdim=True)
+    return _where(changed.any(0))
 
 
 def far_from_patches(nearest: Tensor, similarity: SimilarityKind) -> list[int]:

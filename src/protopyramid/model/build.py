@@ -76,7 +76,13 @@ def build_neck(config: NeckConfig, channels: Mapping[int, int], finest: int) -> 
     """The neck for a backbone's channels {level: channels}, down to the finest level with prototypes."""
     if config.kind == "pyramid":
         return Pyramid(
-            channels, config.dim, finest, config.upsample, config.padding, config.batch_norm
+            channels,
+            config.dim,
+            finest,
+            config.upsample,
+            config.padding,
+            config.batch_norm,
+            config.top_down,
         )
     if config.kind == "add-on":
         return AddOn(channels, config.dim)

@@ -18,7 +18,8 @@ class Pyramid(nn.Module):
 
     z5 = Conv1x1(c5);  z_l = Conv3x3(Up(z_{l+1}) + Conv1x1(c_l)), l = 4, 3, 2.
     It recurses on z *after* the 3x3, and z5 has no 3x3: an off-the-shelf FPN is not this. Levels finer
-    than `finest` are not built; coarser ones always are, since they feed it.
+    than `finest` are not built; coarser ones always are, since they feed it. `top_down` (ours) is a factor of
+    Up(z_{l+1}): 1 in the paper; with 0 a level sees its own backbone map alone.
     """
 
     def __init__(
@@ -29,9 +30,11 @@ class Pyramid(nn.Module):
         upsample: str = "nearest",
         padding: Padding = "zeros",
         batch_norm: bool = False,
+        top_down: float = 1.0,
     ) -> None:
         super().__init__()
         self.upsample = upsample
+        self.top_down = top_down
         self.inputs = tuple(range(finest, COARSEST + 1))
         self.lateral = nn.ModuleDict(
             {str(level): _convolution(channels[level], dim, 1) for level in self.inputs}
@@ -57,7 +60,7 @@ class Pyramid(nn.Module):
         z = {COARSEST: self.norm[top](self.lateral[top](maps[COARSEST]))}
         for level in reversed(self.inputs[:-1]):
             lateral = self.lateral[str(level)](maps[level])
-            joined = self._up(z[level + 1], lateral) + lateral
+            joined = self._joined(z[level + 1], lateral)
             z[level] = self.norm[str(level)](self.smooth[str(level)](joined))
         return {level: z[level] for level in self.inputs}
 
@@ -67,6 +70,13 @@ class Pyramid(nn.Module):
         convolution = layers[str(level)]
         assert isinstance(convolution, nn.Conv2d)
         return convolution
+
+    def _joined(self, coarser: Tensor, lateral: Tensor) -> Tensor:
+        """What a level gets from the coarser one (B, d, h, w) and from its own map (B, d, H, W), added."""
+        if self.top_down == 0:
+            return lateral
+        passed = self._up(coarser, lateral)
+        return (passed if self.top_down == 1 else self.top_down * passed) + lateral
 
     def _up(self, z: Tensor, like: Tensor) -> Tensor:
         """z (B, d, h, w) resized to `like` (B, d, H, W)."""

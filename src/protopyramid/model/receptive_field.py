@@ -134,6 +134,8 @@ def _backbone_cells(
             return {**found, level: follow_back(chain, cells, sizes[level])}
         cells = follow_back(windows([neck.smooth[str(level)]], axis), cells, sizes[level])
         found[level] = follow_back(chain, cells, sizes[level])
+        if neck.top_down == 0:
+            return found
         bilinear = neck.upsample != "nearest"
         cells = upsampled_from(cells, sizes[level + 1], sizes[level], bilinear)
         level += 1

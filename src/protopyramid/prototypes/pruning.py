@@ -1,83 +1,17 @@
-"""Pruning: a run without some of its prototypes, with its head fitted again."""
+"""Pruning: the network and the settings of a run without some of its prototypes."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors.torch import save
-from torch import Tensor
 
 from protopyramid.config.schema import Config
-from protopyramid.data.manifest import Sample
-from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
-from protopyramid.inference.batches import evidence_batches
-from protopyramid.inference.ood import digest_of, validation_limits, write_limits
-from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
-from protopyramid.model.build import build_model, initial_head_weights
+from protopyramid.model.build import build_model
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.prototypes.cases import layer_of
-from protopyramid.runs import layout
-from protopyramid.runs.folder import RunFolder
-from protopyramid.runs.provenance import write_provenance
-from protopyramid.runs.run import Run, load_run
-from protopyramid.training.head_fit import fit_head
-from protopyramid.training.sampling import training_pool
-from protopyramid.utils.opening import IMAGE, RECORDS, read_file
-
-HISTORY = "pruned"  # key of data.json
-
-
-@dataclass(frozen=True)
-class Pruned:
-    """The new run, what was removed, and how well both do on validation (None without one)."""
-
-    run: Run
-    removed: tuple[int, ...]
-    before: ValidationMetrics | None
-    after: ValidationMetrics | None
-
-
-def prune(
-    run: Run,
-    removed: Sequence[int],
-    out: str | Path,
-    train: Sequence[Sample],
-    validation: Sequence[Sample],
-) -> Pruned:
-    """Write a run without the prototypes `removed`; its head is fitted to the training images.
-
-    The remaining prototypes are numbered from 0 again; `prototypes.json` identifies them by their source.
-    data.json keeps the history. The caller finishes the run as any other (`api.finish`: model card).
-    """
-    gone = sorted(set(removed))
-    kept = kept_prototypes(run, gone)
-    model = pruned_model(run, kept)
-    _fit(model, run, train)
-    before, after = (_validate(each, run, validation) for each in (run.model, model))
-    folder = RunFolder(out)
-    _write_records(run, folder, kept)
-    _write_history(run, folder, gone, before, after)
-    if validation:
-        store = ImageStore(validation, run.config.data)
-        size = run.config.train.eval_batch_size
-        digest = digest_of(_model_bytes(model), pruned_config(run, kept))
-        write_limits(folder, validation_limits(model, store, size), digest)
-    # The model last: where it is, everything else is.
-    folder.write_tensors(layout.MODEL, model.state_dict())
-    return Pruned(load_run(out), tuple(gone), before, after)
-
-
-def _model_bytes(model: PrototypeNetwork) -> bytes:
-    """What model.safetensors will hold: the limits are written before it."""
-    return save({name: each.cpu().contiguous() for name, each in model.state_dict().items()}, {})
+from protopyramid.runs.run import Run
 
 
 def kept_prototypes(run: Run, removed: Sequence[int]) -> list[int]:
@@ -121,83 +55,3 @@ def pruned_config(run: Run, kept: Sequence[int]) -> Config:
     content = run.config.model_dump()
     content["model"]["prototypes"]["per_class"] = counts
     return Config.model_validate(content)
-
-
-def _fit(model: PrototypeNetwork, run: Run, train: Sequence[Sample]) -> None:
-    """Fit the head to the images that training fitted it to: of the negatives, only those drawn."""
-    layer, config = layer_of(model), run.config
-    numbers = np.array([config.data.classes.index(sample.label) for sample in train])
-    pool = training_pool(numbers, config.data, config.train.seed, 0)
-    scores, _, labels = _pass(model, run, [train[place] for place in pool])
-    first = initial_head_weights(layer.classes, len(config.data.classes), config.model.head)
-    fitted = fit_head(scores, labels, layer.classes, first, config.head_fit)
-    with torch.no_grad():
-        model.head.weight.copy_(fitted.weight)
-
-
-def _pass(
-    model: PrototypeNetwork, run: Run, samples: Sequence[Sample]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores (N, m), logits (N, C) and labels (N,) of samples."""
-    classes = run.config.data.classes
-    store = ImageStore(samples, run.config.data)
-    scores, logits = [], []
-    for batch in evidence_batches(model, store, batch_size=run.config.train.eval_batch_size):
-        scores.append(batch.evidence.scores.cpu())
-        logits.append(batch.evidence.logits.double().cpu())
-    labels = torch.tensor([classes.index(sample.label) for sample in samples])
-    return torch.cat(scores), torch.cat(logits), labels
-
-
-def _validate(
-    model: PrototypeNetwork, run: Run, samples: Sequence[Sample]
-) -> ValidationMetrics | None:
-    if not samples:
-        return None
-    data = run.config.data
-    _, logits, labels = _pass(model, run, samples)
-    values: NDArray[np.float64] = logits.numpy()
-    return validation_metrics(values, labels.numpy(), data.classes, data.negative_class)
-
-
-def _write_records(run: Run, folder: RunFolder, kept: Sequence[int]) -> None:
-    """Write settings, prototypes and their pictures, renumbered."""
-    folder.begin(pruned_config(run, kept))
-    records = {record.index: record for record in run.prototypes}
-    for new, old in enumerate(kept):
-        picture = read_file(run.folder / layout.picture(old), IMAGE)
-        folder.write_bytes(layout.picture(new), picture)
-    content = [replace(records[old], index=new).to_json() for new, old in enumerate(kept)]
-    folder.write_json(layout.PROTOTYPES, content)
-
-
-def _write_history(
-    run: Run,
-    folder: RunFolder,
-    removed: Sequence[int],
-    before: ValidationMetrics | None,
-    after: ValidationMetrics | None,
-) -> None:
-    """Write where the run comes from: data.json with its prunings, and the log of its training."""
-    record = {
-        "kind": "prune",
-        "removed": list(removed),
-        "from": run.name,
-        "before": None if before is None else asdict(before),
-        "validation": None if after is None else asdict(after),
-    }
-    if (run.folder / layout.DATA).is_file():
-        origin = run.provenance.moved(run.folder.path, folder.path)
-        history = [*origin.to_json().get(HISTORY, []), record]
-        write_provenance(folder, origin.model_copy(update={HISTORY: history}))
-    if (run.folder / layout.METRICS).is_file():
-        folder.write_bytes(layout.METRICS, read_file(run.folder / layout.METRICS, RECORDS))
-    folder.append_line(layout.METRICS, json.dumps(record))
-
-
-def prunings(run: Run) -> list[dict[str, Any]]:
-    """The prunings that a run went through, oldest first, as data.json records them."""
-    if not (run.folder / layout.DATA).is_file():
-        return []
-    found: list[dict[str, Any]] = run.provenance.to_json().get(HISTORY, [])
-    return found

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from protopyramid.data.geometry import Box, Spacing
 from protopyramid.data.io.decoding import Decoded
 from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
-from protopyramid.explanations.explanation import Explanation, PreparedImage
+from protopyramid.explanations.explanation import Explanation, PreparedImage, explain_batch
 from protopyramid.explanations.origin import place_sample
 from protopyramid.inference.requests import check_box, region_sample
+from protopyramid.model.activation import Region as ActivationRegion
 from protopyramid.prototypes.cases import prototype_map
 from protopyramid.runs import layout
 from protopyramid.runs.records import PrototypeRecord
 from protopyramid.runs.run import Run
 from protopyramid.utils.opening import TEXT, is_file, read_text
 
+MAP_SIDE = 56  # cells of a map that is only looked at
 DECIMALS = 4  # of a contour, in fractions of the model's input
 
 
@@ -69,7 +73,9 @@ def _check_area(box: Box, margin: float, pixels: int) -> None:
         )
 
 
-def explanation_json(explanation: Explanation, run_name: str) -> dict[str, Any]:
+def explanation_json(
+    explanation: Explanation, run_name: str, cases: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """The explanation of the contract, with what a page needs in order to draw it.
 
     Beside the contract: `run`, `unlike_training`, `framing`, `input` (`size` of the model's input, and
@@ -83,7 +89,10 @@ def explanation_json(explanation: Explanation, run_name: str) -> dict[str, Any]:
             prototype_map(explanation.run.model, explanation.evidence.maps, index)[0]
         )
         if index in records:
-            part["case"] = _case_json(records[index], run_name)
+            part["case"] = {
+                **_case_json(explanation.run, records[index], run_name),
+                "number": (cases or {}).get(records[index].image),
+            }
     mirrored = explanation.origin is not None and explanation.origin.mapping.mirrored
     return {
         **content,
@@ -94,12 +103,13 @@ def explanation_json(explanation: Explanation, run_name: str) -> dict[str, Any]:
     }
 
 
-def _case_json(record: PrototypeRecord, run_name: str) -> dict[str, Any]:
+def _case_json(run: Run, record: PrototypeRecord, run_name: str) -> dict[str, Any]:
     return {
         "image": record.image,
         "class": record.class_name,
         "box": list(record.box),
         "picture": picture_url(run_name, record.index),
+        "pictured": run.cases.has_picture(record.index),
     }
 
 
@@ -130,18 +140,36 @@ def run_summary(run: Run, name: str) -> dict[str, Any]:
         "image_size": data.image_size,
         "crop": data.crop,
         "margin": data.region.margin,
+        "black_box": run.model.prototypes is None,
+        "title": run.system_title,
     }
 
 
-def run_json(run: Run, name: str) -> dict[str, Any]:
-    """A run with its prototypes, their pictures and its model card."""
+def run_json(run: Run, name: str, cases: Mapping[str, int]) -> dict[str, Any]:
+    """A run with its prototypes, their pictures and its model card.
+
+    cases: numbers of the served cases by their names, so that a prototype's source is found among them.
+    """
     card = run.folder / layout.CARD
     prototypes = [
-        {**record.to_json(), "picture": picture_url(name, record.index)}
-        for record in run.prototypes
+        {
+            **record.to_json(),
+            "picture": picture_url(name, record.index),
+            "weights": dict(zip(run.config.data.classes, column, strict=True)),
+            "number": cases.get(record.image),
+        }
+        for record, column in zip(run.prototypes, _head_columns(run), strict=True)
     ]
     text = read_text(card, TEXT) if is_file(card) else ""
     return {**run_summary(run, name), "prototypes": prototypes, "card": text}
+
+
+def _head_columns(run: Run) -> list[list[float]]:
+    """The weights of each prototype for the classes."""
+    if run.model.prototypes is None:
+        return []
+    columns: list[list[float]] = run.model.head.weight.detach().cpu().double().T.tolist()
+    return columns
 
 
 def picture_url(name: str, index: int) -> str:
@@ -149,7 +177,36 @@ def picture_url(name: str, index: int) -> str:
     return f"/api/runs/{quote(name, safe='')}/prototypes/{index}.png"
 
 
-def case_contours(run: Run, indices: Sequence[int]) -> list[list[list[float]]]:
-    """Where prototypes activate on their own cases: closed lines in fractions of the picture."""
+def case_regions(run: Run, indices: Sequence[int]) -> list[dict[str, Any]]:
+    """Where prototypes activate on their own cases: closed lines in fractions of the picture, and a map."""
     cases = run.cases.look_up(indices)
-    return [[_flat(line) for line in cases[index].region.contour] for index in indices]
+    return [region_json(cases[index].region) for index in indices]
+
+
+def region_json(region: ActivationRegion) -> dict[str, Any]:
+    """A region's outline, closed lines x, y, x, y, … in fractions, and its activation map."""
+    lines = [_flat(line) for line in region.contour]
+    return {"contours": lines, "map": map_json(small_map(torch.as_tensor(region.activation)))}
+
+
+def small_map(activation: Tensor) -> Tensor:
+    """An activation map (H, W) at no more than MAP_SIDE x MAP_SIDE."""
+    height, width = activation.shape
+    if max(height, width) <= MAP_SIDE:
+        return activation
+    return adaptive_avg_pool2d(activation[None].float(), (MAP_SIDE, MAP_SIDE))[0]
+
+
+def explain_with_saliency(
+    run: Run, batch: Sequence[PreparedImage]
+) -> list[tuple[Explanation, ActivationRegion]]:
+    """Explanations, each with Grad-CAM of its predicted class."""
+    return [(each, each.saliency()) for each in explain_batch(run, batch)]
+
+
+def explain_with_cases(run: Run, batch: Sequence[PreparedImage]) -> list[Explanation]:
+    """Explanations whose cases are looked up already, so that a figure needs no further pass."""
+    found = explain_batch(run, batch)
+    if run.prototypes:
+        run.cases.look_up({part.index for each in found for part in each.strongest()})
+    return found

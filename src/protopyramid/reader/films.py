@@ -24,10 +24,14 @@ from protopyramid.errors import UserError
 from protopyramid.reader.settings import Limits, Refusal
 
 Array = NDArray[np.float32]
+Window = tuple[float, float]  # values shown as black and as white
 
 TILE = 512  # pixels of a tile's side
+WHITE = 65535  # of a tile's values
 COARSEST = 512  # longer side of the last level of the tile pyramid, at most, in pixels
 AUTO_WINDOW = (0.1, 99.9)  # percentiles of the pixels that become black and white
+TISSUE_WINDOWS: dict[str, Window] = {"tissue": (1.0, 99.8), "dense": (50.0, 99.9)}
+BACKGROUND = 0.05  # of the brightest value: below, it is air
 AS_IN_FILE = DicomConfig()
 DEFLATED = (
     b"1.2.840.10008.1.2.1.99"  # transfer syntax of a DICOM file that is compressed as a whole
@@ -65,7 +69,9 @@ class Film:
 
     def __post_init__(self) -> None:
         self.levels = _pyramid(self.decoded.image)
-        self.window = (0.0, 1.0) if is_dicom(self.source) else _auto_window(self.levels[-1])
+        self.window = (
+            (0.0, 1.0) if is_dicom(self.source) else _percentiles(self.levels[-1], AUTO_WINDOW)
+        )
         if isinstance(self.source, MemoryFile) and not is_dicom(self.source):
             self.source = MemoryFile(b"", self.source.suffix)  # never decoded again
 
@@ -97,20 +103,46 @@ class Film:
             "height": height,
             "spacing": None if self.spacing is None else self.spacing._asdict(),
             "levels": len(self.levels),
+            "channels": 1 if self.decoded.image.ndim == 2 else 3,
             "tile": TILE,
             "window": {"low": self.window[0], "high": self.window[1]},
+            "windows": [
+                {"name": name, "low": low, "high": high} for name, (low, high) in self.presets()
+            ],
             "lesion": None if self.lesion is None else list(self.lesion),
         }
 
+    def presets(self) -> list[tuple[str, Window]]:
+        """Windows to choose from: as opened, all values, tissue without the background, dense tissue."""
+        values = self.levels[-1]
+        tissue = values[values > BACKGROUND * float(values.max())]
+        found = [("opened", self.window), ("full", (0.0, 1.0))]
+        if tissue.size:
+            found += [(name, _percentiles(tissue, ends)) for name, ends in TISSUE_WINDOWS.items()]
+        return found
+
     def tile(self, level: int, column: int, row: int, low: float, high: float) -> bytes:
         """A tile as PNG: part of a level, 0 the finest, from black at `low` to white at `high`."""
+        return _png(self._part(level, column, row), low, high)
+
+    def values(self, level: int, column: int, row: int) -> tuple[bytes, tuple[int, int]]:
+        """A tile as 16-bit little-endian values, 65535 for 1, and its height and width.
+
+        A viewer that has them changes the window without asking again.
+        """
+        part = self._part(level, column, row)
+        scaled = np.clip(part * np.float32(WHITE) + np.float32(0.5), 0, WHITE)
+        height, width = part.shape[:2]
+        return scaled.astype("<u2").tobytes(), (height, width)
+
+    def _part(self, level: int, column: int, row: int) -> Array:
         if not 0 <= level < len(self.levels) or column < 0 or row < 0:
             raise Refusal(404, "there is no such tile")
         values = self.levels[level]
         part = values[row * TILE : (row + 1) * TILE, column * TILE : (column + 1) * TILE]
         if not part.size:
             raise Refusal(404, "there is no such tile")
-        return _png(part, low, high)
+        return part
 
     def picture(self, region: Region, side: int, low: float, high: float) -> bytes:
         """A region of the film as PNG, black beyond the film, its longer side at most `side` pixels."""
@@ -154,6 +186,11 @@ class FilmStore:
             self._films.move_to_end(film)
             return self._films[film]
 
+    def holds(self, film: str) -> bool:
+        """Whether a film is still kept."""
+        with self._lock:
+            return film in self._films
+
     @property
     def memory(self) -> int:
         """Memory that the films take."""
@@ -171,8 +208,9 @@ def _pyramid(image: Array) -> list[Array]:
     return levels
 
 
-def _auto_window(values: Array) -> tuple[float, float]:
-    low, high = (float(each) for each in np.percentile(values, AUTO_WINDOW))
+def _percentiles(values: Array, ends: Window) -> Window:
+    """The window between two percentiles; (0, 1) where they are the same."""
+    low, high = (float(each) for each in np.percentile(values, ends))
     return (low, high) if high > low else (0.0, 1.0)
 
 

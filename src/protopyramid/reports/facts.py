@@ -8,7 +8,6 @@ from typing import Any
 from protopyramid.config.differences import TITLES, differences, reference_preset
 from protopyramid.config.schema import MARGIN_CLASSES
 from protopyramid.figures.text import counted, figure_text, listed
-from protopyramid.prototypes.pruning import prunings
 from protopyramid.runs import layout
 from protopyramid.runs.provenance import Provenance
 from protopyramid.runs.run import Run
@@ -86,21 +85,36 @@ def difference_title(run: Run) -> str:
     return f"Differences from {TITLES[reference_preset(run.config)]}"
 
 
-def pruning_history(run: Run) -> list[str]:
-    """What was pruned from the run, one sentence per pruning, oldest first."""
-    lines = []
-    for record in prunings(run):
-        removed = record["removed"]
-        numbers = listed([str(index) for index in removed], "and")
+def edit_history(run: Run) -> list[str]:
+    """What was done to the run's prototypes since it was trained, one sentence per edit, oldest first."""
+    return [_edit_words(record) for record in run_facts(run).history]
+
+
+def _edit_words(record: Mapping[str, Any]) -> str:
+    """One edit in words; records of earlier versions know of removed prototypes only."""
+    removed, required = record.get("removed", []), record.get("required", {})
+    parts = []
+    if removed:
         noun = "prototype" if len(removed) == 1 else "prototypes"
-        line = (
-            f"pruned from the run `{record['from']}`: {noun} {numbers} removed, head fitted again"
-        )
-        before, after = (nested(record, key, "auroc") for key in ("before", "validation"))
-        if before is not None and after is not None:
-            line += f"; validation AUROC {figure_text(before)} before, {figure_text(after)} after"
-        lines.append(line)
-    return lines
+        parts.append(f"{noun} {listed([str(index) for index in removed], 'and')} removed")
+    parts += [
+        f"prototype {index} required with a weight of at least {least:g} for its own class"
+        for index, least in required.items()
+    ]
+    by_hand = record.get("by_hand")
+    parts.append("weights chosen by hand, head not fitted" if by_hand else "head fitted again")
+    day = record.get("at", "")[:10]
+    made = "edited" if day else "pruned"
+    line = f"{made} from the run `{record['from']}`{f' on {day}' if day else ''}: " + ", ".join(
+        parts
+    )
+    loss = nested(record, "loss")
+    if loss is not None:
+        line += f"; loss of the head {figure_text(loss['before'])} before, {figure_text(loss['after'])} after"
+    before, after = (nested(record, key, "auroc") for key in ("before", "validation"))
+    if before is not None and after is not None:
+        line += f"; validation AUROC {figure_text(before)} before, {figure_text(after)} after"
+    return line
 
 
 def _class_names(run: Run) -> list[str]:

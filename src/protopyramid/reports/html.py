@@ -9,7 +9,7 @@ from html import escape
 
 from matplotlib.figure import Figure
 
-from protopyramid.figures.drawing import figure_bytes
+from protopyramid.figures.drawing import Sheet, figure_bytes
 
 MEDIA = {"png": "image/png", "jpg": "image/jpeg", "svg": "image/svg+xml"}
 
@@ -132,7 +132,9 @@ def bar(value: float, mark: float | None = None) -> Html:
     return Html(f'<span class="bar"><i style="width:{share:.1%}"></i>{line}</span>')
 
 
-def picture(figure: Figure, words: str, caption: str = "", kind: str = "jpg", dpi: int = 90) -> str:
+def picture(
+    figure: Sheet | Figure, words: str, caption: str = "", kind: str = "jpg", dpi: int = 90
+) -> str:
     """A figure embedded in the page; `words` are its alternative text."""
     content = base64.b64encode(figure_bytes(figure, kind, dpi)).decode()
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""

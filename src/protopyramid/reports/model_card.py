@@ -13,7 +13,7 @@ from protopyramid.reports.facts import (
     difference_rows,
     difference_title,
     difference_words,
-    pruning_history,
+    edit_history,
 )
 from protopyramid.reports.report import (
     CARD,
@@ -51,7 +51,12 @@ It is a black box: heat maps (Grad-CAM) show where its score reacts, not why."""
 
 
 def write_model_card(run: Run, evaluation: Evaluation | None = None) -> Path:
-    """Write MODEL_CARD.md into the run folder and return its path."""
+    """Write MODEL_CARD.md into the run folder and return its path.
+
+    A packed model keeps the card that it came with: it tells of data and results that are not here.
+    """
+    if run.package is not None and (run.folder / CARD).is_file():
+        return run.folder / CARD
     results = evaluation if evaluation is not None else read_evaluation(run.folder)
     facts = run_facts(run)
     parts = [
@@ -145,7 +150,7 @@ def _making(run: Run, facts: Provenance) -> list[str]:
         f"backbone {backbone.name}, width {backbone.width}, started from {_start(run, facts)}; "
         f"input {run.config.data.image_size} px{seen}",
         f"{len(run.prototypes)} prototypes, listed in `prototypes.json` with their source images",
-        *pruning_history(run),
+        *edit_history(run),
         "every setting is in `config.toml`",
     ]
 

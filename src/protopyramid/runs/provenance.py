@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protopyramid.data.framing import Framing
-from protopyramid.data.manifest import SPLITS, Manifest, Sample
+from protopyramid.data.manifest import SPLITS, Manifest, Sample, read_manifest
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
@@ -41,7 +41,8 @@ class Provenance(BaseModel):
     of each; `manifest_path` leads from the run folder to the manifest; `backbone` names the weights that
     training started from: `random`, a weights file, or `run NAME`; `framing` tells how large the training
     images are as the model sees them; `differences` lists the settings that are not as in the published
-    system: key, the paper's value, the run's. Empty where an older version wrote
+    system: key, the paper's value, the run's; `edits` what was done to the run's prototypes since it was
+    trained, oldest first (`pruned`: the same by earlier versions). Empty where an older version wrote
     nothing. Keys that this version does not know are kept.
     """
 
@@ -56,6 +57,13 @@ class Provenance(BaseModel):
     software: Software | None = None
     framing: Framing | None = None
     differences: list[dict[str, str]] = []
+    pruned: list[dict[str, Any]] = []
+    edits: list[dict[str, Any]] = []
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """What was done to the run's prototypes since it was trained, oldest first."""
+        return [*self.pruned, *self.edits]
 
     @property
     def version(self) -> str:
@@ -68,8 +76,11 @@ class Provenance(BaseModel):
         return {digest for images in self.splits.values() for digest in images.values()}
 
     def manifest_from(self, folder: Path) -> Path | None:
-        """The manifest that the run in `folder` was trained on, if it still exists."""
-        if not self.manifest_path:
+        """The manifest that the run in `folder` was trained on, if it still exists.
+
+        A packed model comes from elsewhere: a path that it names is never followed.
+        """
+        if not self.manifest_path or Path(folder, layout.PACKAGE).is_file():
             return None
         path = Path(folder, self.manifest_path)  # an absolute path stays itself
         return real_path(path) if is_file(path) else None
@@ -122,6 +133,18 @@ def find_manifest(run: Run, given: str | Path | None) -> Path:
             "exists; give one with --data MANIFEST"
         )
     return path
+
+
+def samples_of(run: Run, data: str | Path | None, split: str) -> tuple[Sample, ...]:
+    """The samples of a split of the manifest given, or of that of training; () where it has none.
+
+    Splits are as training made them.
+    """
+    manifest = read_manifest(find_manifest(run, data), run.config.data.classes)
+    try:
+        return split_samples(manifest, split, run.provenance.splits)
+    except UserError:
+        return ()
 
 
 def split_samples(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,15 @@ from protopyramid.data.geometry import Box
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.package import Package, read_package
 from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
+from protopyramid.runs.shelf import find_run
 from protopyramid.utils.arguments import as_path
-from protopyramid.utils.opening import is_file, is_folder, real_path
+from protopyramid.utils.opening import is_file, real_path
 
 if TYPE_CHECKING:
+    from protopyramid.api import Edited
     from protopyramid.explanations.explanation import Explanation
     from protopyramid.model.network import PrototypeNetwork
     from protopyramid.prototypes.cases import CaseBook
@@ -56,6 +59,11 @@ class Run:
         """The data, starting weights and software that the run was made with (data.json)."""
         return read_provenance(self.folder)
 
+    @cached_property
+    def package(self) -> Package | None:
+        """What a packed model says of itself (model.json); None for a run that was trained here."""
+        return read_package(self.folder)
+
     def predict(
         self, images: Sequence[str | Path], regions: Sequence[Box | None] | None = None
     ) -> list[dict[str, Any]]:
@@ -69,15 +77,38 @@ class Run:
         return predict_regions(self, images, regions)
 
     def explain(
-        self, image: str | Path, region: Box | None = None, evidence: bool = False
+        self,
+        image: str | Path,
+        region: Box | None = None,
+        evidence: bool = True,
+        against: str | None = None,
     ) -> Explanation:
         """The case-based explanation of one image file, or of a region of it as in `predict`.
 
-        With `evidence`, it has the evidence regions of the strongest prototypes, too.
+        With `evidence`, it has the evidence regions of the strongest prototypes, too. `against` is the class
+        that the predicted one is compared with, by default the runner-up.
         """
         from protopyramid.explanations.explanation import explain_file
 
-        return explain_file(self, image, region=region, evidence=evidence)
+        return explain_file(self, image, region=region, evidence=evidence, against=against)
+
+    def edit(
+        self,
+        *,
+        remove: Sequence[int] = (),
+        require: Sequence[int] | Mapping[int, float] = (),
+        weights: Mapping[int, Mapping[str, float]] | None = None,
+        data: str | Path | None = None,
+        out: str | Path | None = None,
+    ) -> Edited:
+        """Remove or require prototypes and fit the head again, or choose its weights by hand.
+
+        Without `out`, nothing is written: `.plan` tells the best achievable loss, the metrics on validation
+        and the predictions that change. See docs/editing.md.
+        """
+        from protopyramid.api import edit
+
+        return edit(self, remove=remove, require=require, weights=weights, data=data, out=out)
 
     @cached_property
     def cases(self) -> CaseBook:
@@ -91,15 +122,13 @@ def load_run(path: str | Path) -> Run:
     """Load a finished run.
 
     Args:
-        path: The run folder.
+        path: The run folder, or the name of a model that is shipped or was pulled.
 
     Example: ``pp.load_run("runs/demo").explain("lesion.png").save("why.png")``
     """
     from protopyramid.model.build import build_model
 
-    folder = RunFolder(as_path(path, "run"))
-    if not is_folder(folder.path):
-        raise UserError(f"{folder.path}: no such run folder")
+    folder = RunFolder(find_run(as_path(path, "run")))
     folder.check_format()
     config = load_config(folder / layout.CONFIG, warn=False)
     if not is_file(folder / layout.MODEL):
@@ -108,9 +137,8 @@ def load_run(path: str | Path) -> Run:
             f"finish it first: protopyramid train … --out {folder.path} --resume"
         )
     model = build_model(config)
-    tensors, _ = folder.read_tensors(layout.MODEL)
     try:
-        model.load_state_dict(tensors)
+        model.load_state_dict(folder.read_weights())
     except RuntimeError as error:
         first = str(error).strip().split("\n")[-1].strip()
         raise UserError(

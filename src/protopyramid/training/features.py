@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,9 @@ from torch import Tensor
 
 from protopyramid.config.schema import Config
 from protopyramid.data.augmentation import augment
-from protopyramid.data.store import ImageStore
+from protopyramid.data.store import ImageStore, Loaded
+from protopyramid.data.transplant import transplanted
+from protopyramid.errors import UserError
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.model.backbones import IMAGE, LEVELS
 from protopyramid.model.network import PrototypeNetwork
@@ -31,6 +34,7 @@ Indices = NDArray[np.int64]
 FIXED_COPIES = 10_000
 REPEATS = 1_000
 PARTS = PLAIN, FIXED = "plain", "fixed"  # folders of a cache: images as they are, augmented copies
+TRANSPLANT = 1  # an independent stream of random numbers beside that of an augmentation key
 KEY_LETTERS = 16  # of a cache's key, enough to name its folder
 
 
@@ -245,11 +249,48 @@ class FeatureSource:
         if draws is not None:
             seed = self.config.train.seed
             keys = [(seed, int(d), int(image)) for d, image in zip(draws, images, strict=True)]
+            if self.config.augmentation.transplant:
+                pictures = self._transplant(loaded, images, keys)
             pictures, masks = augment(pictures, masks, keys, self.config.augmentation)
         device = device_of(self.model)
         channels_last = self.config.train.channels_last
         ready = model_input(pictures, self.config.data, device, channels_last)
         return FeatureBatch({IMAGE: ready}, masks.to(device), loaded.annotated.to(device))
+
+    def _transplant(
+        self, loaded: Loaded, images: Indices, keys: Sequence[tuple[int, int, int]]
+    ) -> Tensor:
+        """The pictures (B, C, S, S) of a batch, some lesions of it in the surroundings of negative images."""
+        settings, pictures = self.config.augmentation, loaded.images
+        negatives = self._negatives
+        if not len(negatives):
+            raise UserError(
+                "augmentation.transplant needs training images of the negative class (data.negative_class); "
+                "set it to 0"
+            )
+        for row, key in enumerate(keys):
+            random = np.random.default_rng((*key, TRANSPLANT))
+            chance, chosen = random.random(), int(random.choice(negatives))
+            if chance >= settings.transplant or not loaded.masks[row].any():
+                continue
+            if images[row] in negatives:
+                continue
+            background = self.store.load([chosen]).images[0].expand_as(pictures[row])
+            moved = transplanted(
+                pictures[row].numpy(),
+                loaded.masks[row].numpy(),
+                background.numpy(),
+                settings.transplant_margin,
+            )
+            pictures[row] = torch.from_numpy(moved)
+        return pictures
+
+    @cached_property
+    def _negatives(self) -> Indices:
+        """Indices of the images of the negative class."""
+        negative = self.config.data.negative_class
+        labels = [sample.label == negative for sample in self.store.samples]
+        return np.flatnonzero(labels) if negative else np.empty(0, np.int64)
 
 
 @contextmanager

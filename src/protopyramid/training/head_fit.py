@@ -15,13 +15,17 @@ gradients, without forming the Hessian (m C x m C), preconditioned by the Hessia
 with its mean curvature (m x m). Where such a step does not decrease the objective, a plain proximal
 step is taken, which always does. Small problems that are still unsolved after that get a start from a
 smoothed objective, with the whole Hessian (see `_smoothed_optimum`).
+
+Weights without an L1 penalty may have bounds (`bounds`: prototypes that are required). A weight that a
+proximal step would move past its bound is set to the bound, as one that it would set to zero is set to zero.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -61,25 +65,44 @@ class HeadFitResult:
     unbounded: bool = False
 
 
+class Bounds(NamedTuple):
+    """The least and the greatest value of each weight, (C, m) both; -inf and inf where there is none."""
+
+    lower: Tensor
+    upper: Tensor
+
+
+def unbounded(shape: Sequence[int]) -> Bounds:
+    """Bounds of a head (C, m) that hold nothing."""
+    lower = torch.full(tuple(shape), -torch.inf, dtype=torch.float64)
+    return Bounds(lower, -lower)
+
+
 def fit_head(
     scores: Tensor,
     labels: Tensor,
     classes: Tensor | None,
     first: Tensor,
     settings: HeadFitConfig,
+    start: Tensor | None = None,
+    bounds: Bounds | None = None,
 ) -> HeadFitResult:
     """The head that minimises the objective above, to `settings.tolerance`.
 
     scores (N, m); labels (N,); classes (m,) of the prototypes, or None where scores are not of prototypes
-    and so no weight has an L1 penalty; first (C, m), the weights that the ridge draws to.
+    and so no weight has an L1 penalty; first (C, m), the weights that the ridge draws to; start (C, m), where
+    the search begins, by default at `first`; bounds of weights without an L1 penalty.
 
     >>> labels = classes = torch.tensor([0, 1])
     >>> fit = fit_head(torch.eye(2), labels, classes, torch.eye(2), HeadFitConfig())
     >>> bool(fit.weight[0, 0] > 1 > 0 > fit.weight[0, 1]), fit.optimality < 1e-7
     (True, True)
     """
-    problem = HeadProblem(scores, labels, classes, first, settings)
-    weight, iterations, optimality = _minimise(problem, settings.tolerance, settings.max_iterations)
+    problem = HeadProblem(scores, labels, classes, first, settings, bounds)
+    begin = problem.first if start is None else start.detach().double().cpu()
+    weight, iterations, optimality = _minimise(
+        problem, problem.within(begin), settings.tolerance, settings.max_iterations
+    )
     unbounded = problem.is_unbounded(weight)
     if unbounded:
         warnings.warn(UNBOUNDED, stacklevel=2)
@@ -117,6 +140,7 @@ class HeadProblem:
         classes: Tensor | None,
         first: Tensor,
         settings: HeadFitConfig,
+        bounds: Bounds | None = None,
     ) -> None:
         _check(scores, labels, classes, first)
         self.x = scores.detach().double().cpu()
@@ -128,6 +152,7 @@ class HeadProblem:
         weights = image_weights(self.labels, count, settings.balance)
         self.share = (weights / len(weights))[:, None]
         self.l1 = settings.l1 * _between_classes(classes, self.first).double()
+        self.bounds = _checked_bounds(bounds, self.l1)
         self.gram = self.x.T @ (self.x * self.share)
         # Single precision is enough for Newton directions, but not for errors and sums
         small = self.first.numel() <= SMALL_PROBLEM
@@ -139,6 +164,14 @@ class HeadProblem:
 
     def penalty(self, weight: Tensor) -> Tensor:
         return (self.l1 * weight.abs()).sum() + self.ridge * (weight - self.first).square().sum()
+
+    def within(self, weight: Tensor) -> Tensor:
+        """The weight (C, m), or its bound where it lies beyond."""
+        return weight if self.bounds is None else weight.clamp(*self.bounds)
+
+    def proximal(self, weight: Tensor, step: float = 1.0) -> Tensor:
+        """Proximal step of the L1 term and the bounds: (C, m) -> (C, m)."""
+        return self.within(_shrink(weight, step * self.l1))
 
     def objective(self, weight: Tensor) -> float:
         """The value to minimise, at a weight (C, m) of double precision."""
@@ -221,10 +254,12 @@ class _State:
         return cls(weight, logits, float(problem.logits_loss(logits) + problem.penalty(weight)))
 
 
-def _minimise(problem: HeadProblem, tolerance: float, limit: int) -> tuple[Tensor, int, float]:
+def _minimise(
+    problem: HeadProblem, begin: Tensor, tolerance: float, limit: int
+) -> tuple[Tensor, int, float]:
     """The optimum; small problems that the first attempt leaves unsolved get a better start."""
     first = min(FIRST_ITERATIONS, limit)
-    state, iterations, optimality = _descend(problem, problem.first, tolerance, first)
+    state, iterations, optimality = _descend(problem, begin, tolerance, first)
     if optimality > tolerance and limit > first:
         start = state.weight
         if start.numel() <= SMALL_PROBLEM:
@@ -242,7 +277,7 @@ def _descend(
     for iteration in range(limit + 1):
         weight, probabilities = state.weight, state.logits.softmax(dim=1)
         gradient = problem.gradient(weight, probabilities)
-        optimality = float((weight - _shrink(weight - gradient, problem.l1)).abs().max())
+        optimality = float((weight - problem.proximal(weight - gradient)).abs().max())
         if optimality <= tolerance or iteration == limit:
             break
         problem.damp(optimality)
@@ -250,7 +285,7 @@ def _descend(
         moved = _line_search(problem, state, gradient, target, signs)
         if moved is None:
             step = 1.0 / problem.smoothness()
-            moved = _State.at(problem, _shrink(weight - step * gradient, step * problem.l1))
+            moved = _State.at(problem, problem.proximal(weight - step * gradient, step))
         state = moved
     return state, iteration, optimality
 
@@ -276,8 +311,8 @@ def _smoothed_optimum(problem: HeadProblem, weight: Tensor) -> Tensor:
                 break
             weight = _smooth_line_search(problem, weight, move, width, decrease)
     probabilities = (problem.x @ weight.T).softmax(dim=1)
-    free, _ = _free_weights(problem, weight, problem.gradient(weight, probabilities))
-    return torch.where(free, weight, 0.0)
+    free, _, rest = _free_weights(problem, weight, problem.gradient(weight, probabilities))
+    return problem.within(torch.where(free, weight, rest))
 
 
 def _smooth_line_search(
@@ -299,12 +334,19 @@ def _smooth_line_search(
     return weight
 
 
-def _free_weights(problem: HeadProblem, weight: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Which weights a proximal step leaves nonzero, and their signs: both (C, m)."""
+def _free_weights(
+    problem: HeadProblem, weight: Tensor, gradient: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Which weights a proximal step leaves free, their signs, and where it sets the others: all (C, m)."""
     step = 1.0 / problem.diagonal()
     forward = weight - step * gradient
     free = (forward.abs() > step * problem.l1) | (problem.l1 == 0)
-    return free, forward.sign() * free
+    rest = torch.zeros_like(weight)
+    if problem.bounds is not None:
+        held = problem.within(forward)
+        free &= held == forward
+        rest = torch.where(problem.l1 > 0, rest, held)
+    return free, forward.sign() * free, rest
 
 
 def _newton_target(
@@ -312,23 +354,23 @@ def _newton_target(
 ) -> tuple[Tensor, Tensor]:
     """Where Newton's method would go from a weight (C, m), and the signs expected there.
 
-    Weights that a proximal step sets to zero go to zero; the others solve the linearised optimality
-    conditions with the signs that the proximal step gives them.
+    Weights that a proximal step sets to zero, or to a bound, go there; the others solve the linearised
+    optimality conditions with the signs that the proximal step gives them.
     """
-    free, signs = _free_weights(problem, weight, gradient)
-    to_zero = torch.where(free, 0.0, -weight)
+    free, signs, rest = _free_weights(problem, weight, gradient)
+    to_rest = torch.where(free, 0.0, rest - weight)
     dtype = problem.fast.dtype
     fast_probabilities = probabilities.to(dtype)
     right = -(gradient + problem.l1 * signs).to(dtype)
-    if bool(to_zero.any()):
-        right -= problem.curvature(to_zero.to(dtype), fast_probabilities)
+    if bool(to_rest.any()):
+        right -= problem.curvature(to_rest.to(dtype), fast_probabilities)
     inverse = problem.preconditioner(probabilities).to(dtype)
     direction = _conjugate_gradients(
         lambda v: free * problem.curvature(v, fast_probabilities),
         lambda v: free * (v @ inverse),
         free * right,
     )
-    return weight + direction.double() + to_zero, signs
+    return weight + direction.double() + to_rest, signs
 
 
 def _conjugate_gradients(
@@ -365,7 +407,7 @@ def _line_search(
     for halving in range(MAX_HALVINGS):
         moved = weight + 0.5**halving * (target - weight)
         strays = (moved * weight <= 0) & (moved * signs <= 0) & (problem.l1 > 0)
-        moved = torch.where(strays, 0.0, moved)
+        moved = problem.within(torch.where(strays, 0.0, moved))
         slope = (gradient * (moved - weight)).sum()
         slope = slope + (problem.l1 * (moved.abs() - weight.abs())).sum()
         if float(slope) >= 0:
@@ -386,6 +428,21 @@ def _between_classes(classes: Tensor | None, first: Tensor) -> Tensor:
     if classes is None:
         return torch.zeros_like(first, dtype=torch.bool)
     return torch.arange(len(first))[:, None] != classes.detach().cpu()
+
+
+def _checked_bounds(bounds: Bounds | None, l1: Tensor) -> Bounds | None:
+    """Bounds in double precision; ValueError where one is impossible, or of a weight with an L1 penalty."""
+    if bounds is None:
+        return None
+    lower, upper = (each.detach().double().cpu() for each in bounds)
+    if lower.shape != l1.shape or upper.shape != l1.shape:
+        raise ValueError(f"bounds: expected shape {tuple(l1.shape)}, got {tuple(lower.shape)}")
+    bounded = lower.isfinite() | upper.isfinite()
+    if bool((lower > upper).any()) or bool((bounded & (l1 > 0)).any()):
+        raise ValueError(
+            "bounds: a lower one above the upper one, or of a weight with an L1 penalty"
+        )
+    return Bounds(lower, upper)
 
 
 def _check(scores: Tensor, labels: Tensor, classes: Tensor | None, first: Tensor) -> None:

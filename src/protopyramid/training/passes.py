@@ -20,7 +20,7 @@ from protopyramid.metrics.validation import ValidationMetrics, validation_metric
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.training.distributed import gather, rank_share
 from protopyramid.training.patches import PyramidBatch
-from protopyramid.training.sampling import training_pool
+from protopyramid.training.sampling import fit_pool
 from protopyramid.training.split import Split
 from protopyramid.utils.faults import reached
 from protopyramid.utils.progress import Reporter
@@ -44,11 +44,7 @@ class Passes:
 
         All of them or, evenly spread, at most `most`.
         """
-        pool = self.train.everything
-        if self.config.data.negatives.resample == "once":
-            pool = training_pool(
-                self.train.labels, self.config.data, self.config.train.seed, epoch=0
-            )
+        pool = fit_pool(self.train.labels, self.config.data, self.config.train.seed)
         return pool if most is None else pool[:: -(-len(pool) // most)]
 
     def batches(self, split: Split, images: Indices, what: str) -> Iterator[Indices]:

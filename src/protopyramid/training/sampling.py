@@ -66,6 +66,13 @@ def training_pool(labels: Indices, data: DataConfig, seed: int, epoch: int) -> I
     return np.sort(np.concatenate([everything[~negative], chosen]))
 
 
+def fit_pool(labels: Indices, data: DataConfig, seed: int) -> Indices:
+    """Indices of the images that projection and head fit use: with negatives drawn once, only those."""
+    if data.negatives.resample == "once":
+        return training_pool(labels, data, seed, epoch=0)
+    return np.arange(len(labels))
+
+
 def _order(labels: Indices, balanced: bool, random: np.random.Generator) -> Indices:
     """A random order of positions; balanced: as many draws, divided equally among the classes.
 

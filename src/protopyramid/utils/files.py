@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from protopyramid.errors import UserError
+from protopyramid.utils.log import logger
 from protopyramid.utils.opening import exists, is_folder
 
 TEMPORARY = ".partial-"
@@ -61,7 +62,8 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
             os.replace(partial, target)
         finally:
             partial.unlink(missing_ok=True)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
+        logger().debug("wrote %s", target)
     except OSError as error:
         raise disk_error(target, error) from error
 
@@ -120,7 +122,10 @@ def reserve(file: BinaryIO, size: int) -> None:
 def remove_partial(folder: Path) -> None:
     """Remove what an earlier process left below a folder when it was killed while writing."""
     for partial in folder.rglob(TEMPORARY + "*"):
-        partial.unlink(missing_ok=True)
+        if (
+            not partial.is_dir()
+        ):  # a folder that is being built (utils/staging.py) has a lock of its own
+            partial.unlink(missing_ok=True)
 
 
 def check_output_folder(folder: Path, empty: bool = False) -> None:
@@ -143,7 +148,7 @@ def disk_error(target: Path, error: OSError) -> UserError:
     return UserError(f"{target}: cannot be written ({error.strerror or error})")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a rename durable; not every file system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

@@ -21,6 +21,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from protopyramid.utils.log import logger, shows_progress
+
 FIRST_LINE = 10.0  # seconds of silence before the first line of an activity in a log
 NEXT_LINE = 30.0  # seconds, at least, between two lines
 NEXT_SHARE = 0.1  # of the work, at least, between two lines ...
@@ -122,7 +124,8 @@ class Reporter:
         self.console = Console(file=sys.stderr, quiet=quiet, soft_wrap=True, highlight=False)
         self.clock = clock
         self._check = check
-        self._is_terminal = self.console.is_terminal and not quiet
+        self._quiet = quiet
+        self._is_terminal = self.console.is_terminal and not quiet and shows_progress()
         self._live = False
         self._total = total_epochs
         self._schedule: TaskID | None = None
@@ -149,7 +152,10 @@ class Reporter:
 
     def say(self, line: str) -> None:
         """Print a line, above the bars where there are any."""
-        self.console.print(line, markup=False)
+        if self._live:
+            self.console.print(line, markup=False)
+        elif not self._quiet:
+            logger().info("%s", line)
 
     def say_once(self, topic: str, line: str) -> None:
         """Print a line, unless one on this topic was printed before."""

@@ -1,32 +1,65 @@
-// The page: what is open, what is asked, and the keys.
+// The shell: words, theme, navigation between screens, the model, errors and keys.
 
-import { squareAround } from "./regions.js";
-import { Result } from "./result.js";
-import { explain, listCases, listRuns, openCase, openFile } from "./server.js";
-import { Viewer } from "./viewer.js";
+import { element, option, tell } from "./dom.js";
+import { screens } from "./screens.js";
+import { listCases, listRuns } from "./server.js";
 import { words } from "./words.js";
 
-const PATIENCE = 350; // milliseconds after the last change of the box
-const LARGE = 1200; // pixels; a larger image is a film, on which a lesion has to be marked
-
 const $ = (id) => document.getElementById(id);
-const viewer = new Viewer($("canvas"));
-const result = new Result();
-const state = { runs: [], limits: null, asked: null, waiting: 0 };
+
+class App extends EventTarget {
+  runs = [];
+  cases = [];
+  limits = null;
+  served = {}; // which of readings and annotations the server was started with
+  mounted = {};
+  current = null;
+
+  /** The model that is chosen in the header. */
+  run() {
+    return this.runs[$("run").selectedIndex] ?? this.runs[0];
+  }
+
+  /** Offer one more model; the chosen one stays. */
+  addRun(run) {
+    this.runs.push(run);
+    $("run").append(option(run.name, run.name));
+    $("run-label").hidden = false;
+  }
+
+  fail(error) {
+    if (error.name !== "AbortError") tell($("error"), error.message);
+  }
+
+  clearError() {
+    tell($("error"), "");
+  }
+
+  go(name, detail) {
+    if (this.current) {
+      this.mounted[this.current].hide?.();
+      $(this.current).hidden = true;
+    }
+    this.current = name;
+    $(name).hidden = false;
+    this.mounted[name] ??= screens[name].mount($(name), this);
+    for (const link of $("screens").children) {
+      if (link.dataset.screen === name) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    this.mounted[name].show?.(detail);
+    if (location.hash.slice(1) !== name) history.replaceState(null, "", `#${name}`);
+  }
+}
+
+const app = new App();
 
 // -- words and theme ----------------------------------------------------------------------------------
 for (const each of document.querySelectorAll("[data-word]")) each.textContent = words[each.dataset.word];
 for (const each of document.querySelectorAll("[data-word-label]")) {
   each.setAttribute("aria-label", words[each.dataset.wordLabel]);
+  if (each.matches("button")) each.title = words[each.dataset.wordLabel];
 }
-$("steps").append(...words.steps.map((step) => Object.assign(document.createElement("li"), { textContent: step })));
-for (const [key, meaning] of words.keyList) {
-  $("key-list").append(
-    Object.assign(document.createElement("dt"), { textContent: key }),
-    Object.assign(document.createElement("dd"), { textContent: meaning }),
-  );
-}
-$("hint").textContent = words.dropHere;
 
 function setTheme(theme) {
   document.documentElement.dataset.theme = theme;
@@ -37,208 +70,46 @@ $("theme").addEventListener("click", () => {
   setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
 });
 
-// -- opening ------------------------------------------------------------------------------------------
-function fail(error) {
-  if (error.name === "AbortError") return;
-  $("error").textContent = error.message;
-  $("error").hidden = false;
+// -- navigation ---------------------------------------------------------------------------------------
+for (const name of Object.keys(screens)) {
+  const link = element("a", "", words.screenNames[name]);
+  link.href = `#${name}`;
+  link.dataset.screen = name;
+  $("screens").append(link);
+  $(name).hidden = true;
 }
-
-async function open(load) {
-  $("error").hidden = true;
-  hint(words.opening);
-  try {
-    const film = await load();
-    const marked = film.lesion && run().crop === "lesion" ? film.lesion : null;
-    viewer.open(film, marked);
-    result.hide();
-    $("welcome").hidden = false;
-    if (marked || Math.max(film.width, film.height) <= LARGE) await ask();
-    else hint(words.markHint);
-  } catch (error) {
-    hint(viewer.film ? "" : words.dropHere);
-    fail(error);
-  }
-}
-
-function openChosen(file) {
-  const most = state.limits?.upload_bytes ?? Infinity;
-  if (file.size > most) {
-    fail(new Error(words.tooLarge(Math.floor(most / 1e6))));
-    return;
-  }
-  $("case").value = "";
-  open(() => openFile(file));
-}
-
-$("open-file").addEventListener("change", () => {
-  const [file] = $("open-file").files;
-  if (file) openChosen(file);
-  $("open-file").value = "";
-});
-$("case").addEventListener("change", () => {
-  const number = $("case").value;
-  if (number !== "") open(() => openCase(number));
-});
-document.addEventListener("dragover", (event) => event.preventDefault());
-document.addEventListener("drop", (event) => {
-  event.preventDefault();
-  const [file] = event.dataTransfer.files;
-  if (file) openChosen(file);
-});
-
-// -- asking -------------------------------------------------------------------------------------------
-const run = () => state.runs[$("run").selectedIndex] ?? state.runs[0];
-
-async function ask() {
-  state.asked?.abort();
-  const asked = (state.asked = new AbortController());
-  const { film, box } = viewer;
-  $("error").hidden = true;
-  hint(words.reading);
-  document.body.classList.add("waiting");
-  try {
-    const explanation = await explain(film.id, run().name, box, asked.signal);
-    if (asked !== state.asked) return;
-    viewer.square = explanation.region;
-    viewer.changed();
-    result.show(explanation, film, viewer.window, run().negative_class);
-    hint(box ? "" : words.wholeHint);
-  } catch (error) {
-    if (asked === state.asked) hint("");
-    fail(error);
-  } finally {
-    if (asked === state.asked) document.body.classList.remove("waiting");
-  }
-}
-
-function askSoon() {
-  clearTimeout(state.waiting);
-  state.waiting = setTimeout(ask, PATIENCE);
-}
-
-viewer.addEventListener("box", (event) => {
-  const { film, box } = viewer;
-  if (box) viewer.square = squareAround(box, run().margin, film.width, film.height);
-  if (!event.detail.final) return;
-  if (box || Math.max(film.width, film.height) <= LARGE) askSoon();
-  else {
-    result.hide();
-    hint(words.markHint);
-  }
-});
-$("run").addEventListener("change", () => {
-  if (viewer.film && result.explanation) ask();
-});
-result.addEventListener("light", (event) => viewer.light(event.detail));
-result.addEventListener("failed", (event) => fail(event.detail));
-
-// -- tools --------------------------------------------------------------------------------------------
-function hint(text) {
-  $("hint").textContent = text;
-  $("hint").hidden = !text;
-}
-
-function choose(tool) {
-  viewer.tool = tool;
-  for (const button of document.querySelectorAll("[data-tool]")) {
-    button.setAttribute("aria-pressed", String(button.dataset.tool === tool));
-  }
-}
-
-function invert() {
-  viewer.inverted = !viewer.inverted;
-  $("invert").setAttribute("aria-pressed", String(viewer.inverted));
-  viewer.changed();
-}
-
-const resetWindow = () => viewer.film && viewer.setWindow(viewer.film.window.low, viewer.film.window.high);
-const clear = () => viewer.box && viewer.setBox(null);
-
-for (const button of document.querySelectorAll("[data-tool]")) {
-  button.addEventListener("click", () => choose(button.dataset.tool));
-}
-$("fit").addEventListener("click", () => viewer.fit());
-$("actual").addEventListener("click", () => viewer.zoomTo(1 / viewer.ratio));
-$("invert").addEventListener("click", invert);
-$("reset-window").addEventListener("click", resetWindow);
-$("clear").addEventListener("click", clear);
-$("help").addEventListener("click", () => $("sheet").showModal());
-$("close-sheet").addEventListener("click", () => $("sheet").close());
-
-viewer.addEventListener("view", () => {
-  const { film, box } = viewer;
-  if (!film) return;
-  const size = box && film.spacing
-    ? `${((box[2] - box[0]) * film.spacing.x).toFixed(1)} × ${((box[3] - box[1]) * film.spacing.y).toFixed(1)}`
-    : "";
-  const share = (value) => Math.round(100 * value);
-  $("status").textContent = words.status(
-    Math.round(100 * viewer.scale * viewer.ratio), share(viewer.window.low), share(viewer.window.high), size,
-  );
-});
+window.addEventListener("hashchange", () => app.go(screenOf(location.hash)));
+const screenOf = (hash) => (Object.hasOwn(screens, hash.slice(1)) ? hash.slice(1) : "lesion");
+$("run").addEventListener("change", () => app.dispatchEvent(new Event("run")));
 
 // -- keys ---------------------------------------------------------------------------------------------
-const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-const KEYS = {
-  o: () => $("open-file").click(),
-  b: () => viewer.film && viewer.placeBox(),
-  m: () => choose("mark"),
-  h: () => choose("pan"),
-  w: () => choose("window"),
-  i: invert,
-  r: () => result.explanation && result.reset(),
-  0: () => viewer.fit(),
-  1: () => viewer.zoomTo(1 / viewer.ratio),
-  "+": () => viewer.zoom(1.25),
-  "=": () => viewer.zoom(1.25),
-  "-": () => viewer.zoom(0.8),
-  "[": () => viewer.film && viewer.changeWindow(-0.1, 0),
-  "]": () => viewer.film && viewer.changeWindow(0.1, 0),
-  ",": () => viewer.film && viewer.changeWindow(0, 0.03),
-  ".": () => viewer.film && viewer.changeWindow(0, -0.03),
-  Delete: clear,
-  Backspace: clear,
-  "?": () => $("sheet").showModal(),
-};
-
-function arrow(event) {
-  const [x, y] = ARROWS[event.key];
-  const step = (event.shiftKey ? 10 : 1) * Math.max(1, Math.round(2 / viewer.scale));
-  if (!viewer.box) viewer.pan(-x * 40, -y * 40);
-  else if (event.altKey) viewer.resizeBox(x * step, y * step);
-  else viewer.moveBox(x * step, y * step);
+function showKeys() {
+  const list = [...(app.mounted[app.current].keys ?? []), ...words.commonKeys];
+  $("key-list").replaceChildren(
+    ...list.flatMap(([key, meaning]) => [element("dt", "", key), element("dd", "", meaning)]),
+  );
+  $("sheet").showModal();
 }
+$("help").addEventListener("click", showKeys);
+$("close-sheet").addEventListener("click", () => $("sheet").close());
 
 document.addEventListener("keydown", (event) => {
-  if ($("sheet").open || event.ctrlKey || event.metaKey) return;
-  if (event.target.matches("select, textarea, input[type=text]")) return;
-  if (event.key in ARROWS && viewer.film && event.target === viewer.canvas) {
-    event.preventDefault();
-    arrow(event);
-  } else if (Object.hasOwn(KEYS, event.key.length === 1 ? event.key.toLowerCase() : event.key)) {
-    event.preventDefault();
-    KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key]();
-  }
+  if (document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || !app.current) return;
+  if (event.target.matches("select, textarea, input:not([type=checkbox], [type=file], [type=radio])")) return;
+  if (event.key === "?") showKeys();
+  else if (!app.mounted[app.current].key?.(event)) return;
+  event.preventDefault();
 });
 
 // -- start --------------------------------------------------------------------------------------------
-function option(value, text) {
-  return Object.assign(document.createElement("option"), { value, textContent: text });
-}
-
 try {
   const listed = await listRuns();
-  Object.assign(state, { runs: listed.runs, limits: listed.limits });
-  $("run").append(...state.runs.map((each) => option(each.name, each.name)));
-  $("run-label").hidden = state.runs.length < 2;
-  if (listed.cases) {
-    const { cases } = await listCases();
-    $("case").append(option("", words.chooseCase));
-    $("case").append(...cases.map((each) => option(each.number, each.name)));
-    $("case-label").hidden = false;
-  }
+  Object.assign(app, { runs: listed.runs, limits: listed.limits, served: listed });
+  $("run").append(...app.runs.map((each) => option(each.name, each.name)));
+  $("run-label").hidden = app.runs.length < 2;
+  if (listed.cases) app.cases = (await listCases()).cases;
+  app.go(screenOf(location.hash));
   document.body.dataset.ready = "true";
 } catch (error) {
-  fail(error);
+  app.fail(error);
 }

@@ -13,8 +13,8 @@ export function outline(map, size) {
   return below < 0 ? [] : segments(values, size, (threshold + sorted[below]) / 2);
 }
 
-/** Bilinear, corners not aligned, as the server does it. */
-function upsample(map, size) {
+/** Bilinear, corners not aligned, as the server does it: values from 0 to 255. */
+export function upsample(map, size) {
   const bytes = Uint8Array.from(atob(map.values), (letter) => letter.charCodeAt(0));
   const [x, y] = [places(map.columns, size), places(map.rows, size)];
   const out = new Float32Array(size * size);

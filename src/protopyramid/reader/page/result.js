@@ -1,331 +1,276 @@
 // The answer: predicted margin, score bars, and the rows of the case-based explanation.
 
-import { asSegments, onFile, outline } from "./regions.js";
-import { ranked, scoresWithout, shares, strongest } from "./scores.js";
-import { caseContours, loadImage, pictureUrl } from "./server.js";
+import { CaseSheet } from "./cases.js";
+import { checkbox, button, element, option, tell } from "./dom.js";
+import { openEdit } from "./edit.js";
+import { heatCanvas } from "./heat.js";
+import { percent, signed } from "./numbers.js";
+import { Pictures, showSaliency } from "./pictures.js";
+import { onFile } from "./regions.js";
+import { Row } from "./rows.js";
+import { factorOf, ranked, scoresWith, shares, strongest } from "./scores.js";
 import { words } from "./words.js";
 
 const SHOWN = 6;
-const THUMBNAIL = 148; // pixels
-
 const $ = (id) => document.getElementById(id);
 
 export class Result extends EventTarget {
-  constructor() {
+  /** look: { overlay, opacity }, shared with the film; showSource(number, lines) shows a case on its film. */
+  constructor(app, look, showSource) {
     super();
-    this.explanation = null;
-    this.off = new Set(); // indices of prototypes that are switched off
-    this.level = null; // the only one shown, or null
-    this.all = false;
-    this.pictures = new Map();
+    Object.assign(this, { app, look, explanation: null, level: null, all: false, rows: [], factors: new Map() });
+    this.sheet = new CaseSheet(app, look, showSource);
     $("reset").addEventListener("click", () => this.reset());
+    $("keep").addEventListener("click", () => openEdit(app, this.explanation.run, { weights: this.weights() }));
     $("more").addEventListener("click", () => {
       this.all = !this.all;
       this.renderRows();
     });
+    $("against").addEventListener("change", () => {
+      this.against = $("against").value || null;
+      this.render();
+    });
   }
 
   /** Show an explanation of a film as seen through a window. */
-  show(explanation, film, view, negative) {
+  show(explanation, film, view, run) {
     const sameModel = this.explanation?.run === explanation.run;
-    Object.assign(this, { explanation, film, negative, off: new Set(), chosen: explanation.predicted });
+    Object.assign(this, { explanation, film, run, factors: new Map(), chosen: explanation.predicted, against: null });
     if (!sameModel) this.level = null;
-    this.outlines = new Map();
-    this.picture = loadImage(pictureUrl(film.id, explanation.region, view.low, view.high));
-    this.picture.catch(() => {});
+    this.pictures = new Pictures(explanation, film, view);
+    this.heats = new Map();
     $("welcome").hidden = true;
     $("answer").hidden = false;
-    warn($("unlike"), explanation.unlike_training ? words.unlike : "");
-    warn($("note"), explanation.note ?? "");
-    warn($("framing"), explanation.framing ? words.framing(explanation.framing) : "");
+    this.renderFlag();
+    tell($("note"), explanation.note ?? "");
+    showSaliency($("saliency"), explanation, this.pictures, this.look);
     this.render();
+    this.light(null);
   }
 
   hide() {
     this.explanation = null;
     $("answer").hidden = true;
+    $("welcome").hidden = false;
   }
 
   reset() {
-    this.off.clear();
-    this.render();
+    this.factors.clear();
+    this.refresh();
   }
 
-  /** Switch prototypes on or off; everything follows at once. */
-  use(indices, on) {
+  /** Let prototypes count `factor` times as much as the model has it; everything follows at once. */
+  use(indices, factor) {
     for (const index of indices) {
-      if (on) this.off.delete(index);
-      else this.off.add(index);
+      if (factor === 1) this.factors.delete(index);
+      else this.factors.set(index, factor);
     }
-    this.render();
+    this.refresh();
+  }
+
+  /** The weights that were chosen by hand, by prototype and class. */
+  weights() {
+    const scaled = (part, factor) =>
+      Object.fromEntries(Object.entries(part.weights).map(([name, weight]) => [name, factor * weight]));
+    const chosen = this.explanation.prototypes.filter((part) => this.factors.has(part.index));
+    return Object.fromEntries(chosen.map((part) => [part.index, scaled(part, this.factors.get(part.index))]));
+  }
+
+  // -- headline ---------------------------------------------------------------------------------------
+  /** Wrong framing and wrong domain are told apart, and come before what the model says. */
+  renderFlag() {
+    const { framing, unlike_training: unlike } = this.explanation;
+    const flag = framing ? "framing" : unlike ? "unlike" : null;
+    $("flag").hidden = !flag;
+    $("headline").classList.toggle("flagged", Boolean(flag));
+    tell($("flagged-lead"), flag ? words.flaggedLead : "");
+    if (!flag) return;
+    $("flag").dataset.flag = flag;
+    $("flag-title").textContent = words.flags[flag].title;
+    $("flag-text").textContent = flag === "framing" ? `${framing} ${words.flags.framing.text}` : words.flags.unlike.text;
   }
 
   render() {
-    const focused = document.activeElement?.dataset?.key;
-    this.scores = scoresWithout(this.explanation, this.off);
-    this.renderPrediction();
     this.renderScores();
+    this.renderAgainst();
     this.renderLevels();
     this.renderRows();
-    $("reset").disabled = !this.off.size;
-    if (focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+    this.refresh();
+  }
+
+  /** Bring numbers, bars and switches up to date; rows stay, so that a slider can be dragged. */
+  refresh() {
+    this.scores = scoresWith(this.explanation, this.factors);
+    this.shares = shares(this.scores);
+    this.renderPrediction();
+    for (const bar of this.bars) bar();
+    for (const toggle of this.levelToggles) toggle();
+    for (const row of this.rows) row.refresh();
+    $("asked-back").hidden = !this.factors.size;
   }
 
   renderPrediction() {
-    const order = ranked(this.scores);
-    $("predicted").textContent = words.predicted(order[0], order[0] === this.negative);
-    $("predicted").dataset.class = order[0];
-    const changed = this.off.size > 0;
+    const [first] = ranked(this.scores);
+    $("predicted").textContent = words.predicted(first, first === this.run.negative_class);
+    $("predicted").dataset.class = first;
+    const changed = this.factors.size > 0;
     $("sure").textContent = changed ? words.changed(this.explanation.predicted) : words.sure;
     $("sure").classList.toggle("changed", changed);
   }
 
   // -- scores -----------------------------------------------------------------------------------------
   renderScores() {
-    const extent = this.extent();
-    this.shares = shares(this.scores);
-    const bars = ranked(this.explanation.logits).map((name) => this.bar(name, extent));
-    $("scores").replaceChildren(...bars);
+    const names = ranked(this.explanation.logits);
+    const made = names.map((name) => this.bar(name));
+    this.bars = made.map(([, update]) => update);
+    $("scores").replaceChildren(...made.map(([bar]) => bar));
   }
 
-  /** How far the bars of any class reach to the left and right, with everything switched on. */
+  /** How far the bars of any class reach to the left and right. */
   extent() {
     let [least, most] = [0, 0];
     for (const name of Object.keys(this.scores)) {
-      const [against, speaking] = this.sums(name, new Set());
-      least = Math.min(least, against, this.scores[name]);
-      most = Math.max(most, speaking, this.scores[name]);
+      let [against, speaking] = [Math.min(this.scores[name], 0), Math.max(this.scores[name], 0)];
+      if (this.explanation.prototypes.length) [against, speaking] = [0, 0];
+      for (const part of this.explanation.prototypes) {
+        const value = Math.max(factorOf(this.factors, part), 1) * part.contributions[name];
+        if (value < 0) against += value;
+        else speaking += value;
+      }
+      [least, most] = [Math.min(least, against), Math.max(most, speaking)];
     }
     return { least, most, width: most - least || 1 };
   }
 
-  sums(name, off) {
-    let [against, speaking] = [0, 0];
-    for (const part of this.explanation.prototypes) {
-      const value = off.has(part.index) ? 0 : part.contributions[name];
-      if (value < 0) against += value;
-      else speaking += value;
-    }
-    return [against, speaking];
+  bar(name) {
+    const track = element("span", "track");
+    const share = element("strong", "share");
+    const value = element("span", "value");
+    value.dataset.testid = `score-${name}`;
+    const choose = button("", () => {
+      Object.assign(this, { chosen: name, against: this.against === name ? null : this.against });
+      this.render();
+      $("scores").querySelector(`[data-class="${CSS.escape(name)}"]`).focus();
+    }, "score");
+    choose.dataset.class = name;
+    choose.setAttribute("aria-pressed", String(name === this.chosen));
+    choose.title = words.scoreOf(name);
+    choose.append(element("span", "name", name), share, track, value);
+    const update = () => {
+      share.textContent = percent(this.shares[name]);
+      value.textContent = signed(this.scores[name]);
+      value.dataset.value = String(this.scores[name]);
+      track.replaceChildren(...this.segments(name));
+    };
+    return [choose, update];
   }
 
-  bar(name, extent) {
-    const button = element("button", "score");
-    button.type = "button";
-    button.dataset.key = `score-${name}`;
-    button.setAttribute("aria-pressed", String(name === this.chosen));
-    button.title = words.scoreOf(name);
-    const value = element("span", "value", signed(this.scores[name]));
-    value.dataset.testid = `score-${name}`;
-    value.dataset.value = String(this.scores[name]);
-    const track = element("span", "track");
+  segments(name) {
+    const extent = this.extent();
     const place = (x) => `${(100 * (x - extent.least)) / extent.width}%`;
-    const segment = (from, to, kind) => {
-      const part = element("span", kind);
+    const segment = (from, to) => {
+      const part = element("span", to < from ? "against" : "for");
       part.style.left = place(Math.min(from, to));
       part.style.width = `${(100 * Math.abs(to - from)) / extent.width}%`;
       return part;
     };
-    if (this.explanation.prototypes.length) track.append(...this.segments(name, segment));
-    else track.append(segment(0, this.scores[name], this.scores[name] < 0 ? "against" : "for"));
-    const zero = element("span", "zero");
+    const found = [];
+    let [left, right] = [0, 0];
+    for (const part of strongest(this.explanation, name)) {
+      const value = factorOf(this.factors, part) * part.contributions[name];
+      const from = value < 0 ? left : right;
+      if (value < 0) left += value;
+      else right += value;
+      if (value) found.push(segment(from, from + value));
+    }
+    if (!this.explanation.prototypes.length) found.push(segment(0, this.scores[name]));
+    const [zero, total] = [element("span", "zero"), element("span", "total")];
     zero.style.left = place(0);
-    const total = element("span", "total");
     total.style.left = place(this.scores[name]);
-    track.append(zero, total);
-    button.append(element("span", "name", name), element("strong", "share", percent(this.shares[name])), track, value);
-    button.addEventListener("click", () => {
-      this.chosen = name;
-      this.render();
-    });
-    return button;
+    return [...found, zero, total];
   }
 
-  segments(name, segment) {
-    let [left, right] = [0, 0];
-    return strongest(this.explanation, name)
-      .filter((part) => !this.off.has(part.index))
-      .map((part) => {
-        const value = part.contributions[name];
-        const from = value < 0 ? left : right;
-        if (value < 0) left += value;
-        else right += value;
-        return segment(from, from + value, value < 0 ? "against" : "for");
-      });
+  renderAgainst() {
+    const names = ranked(this.explanation.logits).filter((name) => name !== this.chosen);
+    const label = (name, index) => (index === 0 ? words.runnerUp(name) : name);
+    $("against").replaceChildren(option("", words.nothing), ...names.map((name, index) => option(name, label(name, index))));
+    $("against").value = this.against ?? "";
+    $("against").parentElement.hidden = !this.explanation.prototypes.length;
   }
 
   // -- levels -----------------------------------------------------------------------------------------
   renderLevels() {
     const levels = [...new Set(this.explanation.prototypes.map((part) => part.level))].sort();
+    this.levelToggles = [];
     $("levels").hidden = levels.length < 2;
     $("levels").replaceChildren(this.levelFilter(null), ...levels.map((level) => this.levelFilter(level)));
+    $("reason-help").textContent = levels.length < 2 ? "" : words.levelsHelp;
   }
 
   levelFilter(level) {
-    const group = element("span", "level");
-    const show = element("button", "", level === null ? words.allLevels : words.levelName(level));
-    show.type = "button";
-    show.dataset.testid = "level";
-    show.dataset.level = level ?? "all";
-    show.dataset.key = `level-${level}`;
-    show.setAttribute("aria-pressed", String(this.level === level));
-    show.addEventListener("click", () => {
+    const show = button(level === null ? words.allLevels : words.levelName(level), () => {
       this.level = level;
       this.render();
+      $("levels").querySelector(`[data-level="${level ?? "all"}"][data-testid=level]`).focus();
     });
-    if (level === null) {
-      group.append(show);
-      return group;
-    }
+    show.dataset.testid = "level";
+    show.dataset.level = level ?? "all";
+    show.setAttribute("aria-pressed", String(this.level === level));
+    if (level === null) return element("span", "level", "", show);
     const indices = this.explanation.prototypes.filter((part) => part.level === level).map((part) => part.index);
-    const use = checkbox(indices.some((index) => !this.off.has(index)), words.useLevel(level));
+    const use = checkbox(true, words.useLevel(level));
     use.dataset.testid = "level-toggle";
     use.dataset.level = String(level);
-    use.dataset.key = `use-level-${level}`;
-    use.addEventListener("change", () => this.use(indices, use.checked));
-    group.append(use, show);
-    return group;
+    use.addEventListener("change", () => this.use(indices, use.checked ? 1 : 0));
+    this.levelToggles.push(() => {
+      const on = indices.filter((index) => this.factors.get(index) !== 0).length;
+      use.checked = on > 0;
+      use.indeterminate = on > 0 && on < indices.length;
+    });
+    return element("span", "level", "", use, show);
   }
 
   // -- rows -------------------------------------------------------------------------------------------
   renderRows() {
-    $("why").textContent = words.why(this.chosen);
-    const parts = strongest(this.explanation, this.chosen).filter(
+    $("why").textContent = this.against ? words.whyRather(this.chosen, this.against) : words.why(this.chosen);
+    const parts = strongest(this.explanation, this.chosen, this.against).filter(
       (part) => this.level === null || part.level === this.level,
     );
-    const shown = this.all ? parts : parts.slice(0, SHOWN);
-    const rows = shown.map((part) => this.row(part));
-    if (!this.explanation.prototypes.length) rows.push(element("li", "none", words.noPrototypes));
-    $("rows").replaceChildren(...rows);
+    this.rows = (this.all ? parts : parts.slice(0, SHOWN)).map((part) => new Row(this, part));
+    const items = this.rows.map((row) => row.element);
+    if (!this.explanation.prototypes.length) items.push(element("li", "none", words.noPrototypes));
+    $("rows").replaceChildren(...items);
     $("more").hidden = parts.length <= SHOWN;
     $("more").textContent = this.all ? words.fewer : words.more(parts.length);
   }
 
-  row(part) {
-    const contribution = part.contributions[this.chosen];
-    const item = element("li", this.off.has(part.index) ? "row off" : "row");
-    item.dataset.testid = "prototype-row";
-    item.dataset.index = String(part.index);
-    item.dataset.level = String(part.level);
-    item.dataset.key = `row-${part.index}`;
-    item.tabIndex = 0;
-    const yours = thumbnail(words.yours);
-    const theirs = thumbnail(words.theirs);
-    this.paint(part, yours, theirs);
-    const pictures = element("div", "pictures");
-    pictures.append(yours.figure, element("span", "arrow", "↔"), theirs.figure);
-    const said = words.sentence(part.level, part.class, part.index);
-    const text = element("div", "text");
-    text.append(element("p", "sentence", said), this.sum(part, contribution));
-    text.firstChild.title = part.case?.image ?? "";
-    item.append(pictures, text);
-    const light = (on) => () => this.light(on ? part : null);
-    item.addEventListener("pointerenter", light(true));
-    item.addEventListener("pointerleave", light(false));
-    item.addEventListener("focusin", light(true));
-    item.addEventListener("focusout", light(false));
-    return item;
-  }
-
-  sum(part, contribution) {
-    const line = element("p", "sum");
-    const use = checkbox(!this.off.has(part.index), words.toggle(part.index));
-    use.dataset.testid = "prototype-toggle";
-    use.dataset.key = `use-${part.index}`;
-    use.addEventListener("change", () => this.use([part.index], use.checked));
-    const total = element("strong", contribution < 0 ? "contribution less" : "contribution", signed(contribution));
-    total.dataset.testid = "contribution";
-    total.dataset.value = String(contribution);
-    const weight = part.weights[this.chosen];
-    const product = `${words.scoreWord} ${fixed(part.similarity)} × ${words.weightWord} ${fixed(weight)} = `;
-    const side = words.speaks(contribution >= 0, this.chosen);
-    line.append(use, element("span", "product", product), total, element("span", "side", side));
-    return line;
-  }
-
-  /** The outline of a prototype on the model's input, computed when it is first needed. */
-  outlineOf(part) {
-    if (!this.outlines.has(part.index)) {
-      this.outlines.set(part.index, outline(part.map, this.explanation.input.size));
-    }
-    return this.outlines.get(part.index);
-  }
-
+  /** Light the evidence of a comparison on the film; of the strongest one where none is pointed at. */
   light(part) {
-    const found = part ? onFile(this.outlineOf(part), this.explanation) : [];
-    this.dispatchEvent(new CustomEvent("light", { detail: found }));
-  }
-
-  async paint(part, yours, theirs) {
-    const { explanation } = this;
-    try {
-      const mirrored = explanation.input.mirrored;
-      const mine = this.outlineOf(part).map(([ax, ay, bx, by]) =>
-        mirrored ? [1 - ax, ay, 1 - bx, by] : [ax, ay, bx, by],
-      );
-      paint(yours.canvas, await this.picture, mine);
-      if (!part.case) return;
-      if (!this.pictures.has(part.case.picture)) {
-        this.pictures.set(part.case.picture, loadImage(part.case.picture));
-      }
-      const image = await this.pictures.get(part.case.picture);
-      paint(theirs.canvas, image, []);
-      paint(theirs.canvas, image, asSegments(await caseContours(explanation.run, part.index)));
-    } catch (error) {
-      this.dispatchEvent(new CustomEvent("failed", { detail: error }));
+    const shown = part ?? this.rows[0]?.part;
+    const detail = { segments: [], heat: null };
+    if (shown && this.look.overlay !== "off") {
+      const { explanation } = this;
+      if (this.look.overlay === "contour") detail.segments = onFile(this.pictures.outline(shown), explanation);
+      else detail.heat = { canvas: this.heat(shown), region: explanation.region, mirrored: explanation.input.mirrored };
+    } else if (!shown && this.explanation?.saliency && this.look.overlay !== "off") {
+      const { explanation } = this;
+      const canvas = heatCanvas(explanation.saliency.map, explanation.input.size);
+      detail.heat = { canvas, region: explanation.region, mirrored: explanation.input.mirrored };
     }
+    for (const row of this.rows) row.element.classList.toggle("lit", row.part === shown);
+    this.dispatchEvent(new CustomEvent("light", { detail }));
+  }
+
+  heat(part) {
+    if (!this.heats.has(part.index)) this.heats.set(part.index, heatCanvas(part.map, this.explanation.input.size));
+    return this.heats.get(part.index);
+  }
+
+  /** Draw again after a change of contour, heat or opacity. */
+  repaint() {
+    if (!this.explanation) return;
+    for (const row of this.rows) row.paint();
+    showSaliency($("saliency"), this.explanation, this.pictures, this.look);
+    this.light(null);
   }
 }
-
-// -- elements ---------------------------------------------------------------------------------------
-function element(name, kind = "", text = "") {
-  const made = document.createElement(name);
-  if (kind) made.className = kind;
-  if (text) made.textContent = text;
-  return made;
-}
-
-function checkbox(checked, label) {
-  const box = element("input");
-  box.type = "checkbox";
-  box.checked = checked;
-  box.setAttribute("aria-label", label);
-  return box;
-}
-
-function thumbnail(caption) {
-  const figure = element("figure");
-  const canvas = element("canvas");
-  canvas.width = canvas.height = THUMBNAIL * 2;
-  canvas.setAttribute("role", "img");
-  canvas.setAttribute("aria-label", caption);
-  figure.append(canvas, element("figcaption", "", caption));
-  return { figure, canvas };
-}
-
-function paint(canvas, image, found) {
-  const context = canvas.getContext("2d");
-  const { width, height } = canvas;
-  context.drawImage(image, 0, 0, width, height);
-  const path = new Path2D();
-  for (const [ax, ay, bx, by] of found) {
-    path.moveTo(ax * width, ay * height);
-    path.lineTo(bx * width, by * height);
-  }
-  context.lineCap = "round";
-  context.strokeStyle = "rgba(0, 0, 0, .75)";
-  context.lineWidth = 8;
-  context.stroke(path);
-  context.strokeStyle = "#ffd75e";
-  context.lineWidth = 4;
-  context.stroke(path);
-}
-
-function warn(place, text) {
-  place.textContent = text;
-  place.hidden = !text;
-}
-
-const percent = (share) => `${share > 0.995 ? ">99" : share < 0.005 ? "<1" : Math.round(100 * share)} %`;
-const fixed = (value) => value.toFixed(2).replace("-", "−");
-const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;

@@ -2,7 +2,7 @@
 
 import { words } from "./words.js";
 
-async function answer(path, options) {
+export async function answer(path, options) {
   let response;
   try {
     response = await fetch(path, options);
@@ -12,7 +12,10 @@ async function answer(path, options) {
   }
   if (response.status === 401) throw new Error(words.tokenNeeded);
   const content = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Error(content.error ?? `${response.status} ${response.statusText}`);
+  if (!response.ok) {
+    const error = new Error(content.error ?? `${response.status} ${response.statusText}`);
+    throw Object.assign(error, { status: response.status });
+  }
   return content;
 }
 
@@ -26,24 +29,61 @@ export function openFile(file) {
   return answer("/api/images", { method: "POST", body: form });
 }
 
-export function explain(image, run, lesion, signal) {
+export const describeRun = (run) => answer(`/api/runs/${encodeURIComponent(run)}`);
+export const useOfPrototypes = (run) => answer(`/api/runs/${encodeURIComponent(run)}/use`);
+const prototypePath = (run, index) => `/api/runs/${encodeURIComponent(run)}/prototypes/${index}`;
+
+/** { neighbours: […] or null, looked_at, images, error }: the training cases nearest to a prototype. */
+export const neighbours = (run, index) => answer(`${prototypePath(run, index)}/neighbours`);
+export const neighbourPictureUrl = (run, index, place) => `${prototypePath(run, index)}/neighbours/${place}.png`;
+
+function posted(path, content) {
+  const headers = { "Content-Type": "application/json" };
+  return answer(path, { method: "POST", headers, body: JSON.stringify(content) });
+}
+
+/** What an edit ({ remove, weights }) of a model would do; saveEdit also takes the new run's name. */
+export const planEdit = (run, edit) => posted(`/api/runs/${encodeURIComponent(run)}/plan`, edit);
+export const saveEdit = (run, edit) => posted(`/api/runs/${encodeURIComponent(run)}/edits`, edit);
+
+function question(image, run, lesion) {
   const form = new FormData();
   form.append("image", image);
   form.append("run", run);
   if (lesion) form.append("lesion", lesion.join(","));
+  return form;
+}
+
+/** The explanation of a lesion, or of the whole image; with Grad-CAM where that is asked for. */
+export function explain(image, run, lesion, signal, saliency = false) {
+  const form = question(image, run, lesion);
+  if (saliency) form.append("saliency", "true");
   return answer("/api/explain", { method: "POST", body: form, signal });
 }
 
-const contours = new Map();
-
-export function caseContours(run, index) {
-  const path = `/api/runs/${encodeURIComponent(run)}/prototypes/${index}/contours`;
-  if (!contours.has(path)) contours.set(path, answer(path).then((content) => content.contours));
-  return contours.get(path);
+/** The explanation as a file: png or pdf. */
+export async function explanationFile(kind, image, run, lesion) {
+  const response = await fetch(`/api/explain/${kind}`, { method: "POST", body: question(image, run, lesion) });
+  if (response.ok) return response.blob();
+  const content = await response.json().catch(() => ({}));
+  throw new Error(content.error ?? words.unreachable);
 }
 
-export function tileUrl(image, level, column, row, low, high) {
-  return `/api/images/${image}/tiles/${level}/${column}/${row}?low=${low}&high=${high}`;
+/** A tile's 16-bit values with its size. */
+export async function loadValues(image, level, column, row) {
+  const response = await fetch(`/api/images/${image}/values/${level}/${column}/${row}`);
+  if (!response.ok) throw new Error(words.unreachable);
+  const [width, height] = ["X-Width", "X-Height"].map((name) => Number(response.headers.get(name)));
+  return { values: new Uint16Array(await response.arrayBuffer()), width, height };
+}
+
+const regions = new Map();
+
+/** Where a prototype activates on its own case: { contours, map }. */
+export function caseRegion(run, index) {
+  const path = `${prototypePath(run, index)}/contours`;
+  if (!regions.has(path)) regions.set(path, answer(path));
+  return regions.get(path);
 }
 
 export function pictureUrl(image, region, low, high) {

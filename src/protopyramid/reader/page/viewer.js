@@ -1,35 +1,51 @@
-// The film: tiles of a pyramid on a canvas, pan, zoom, window, and the lesion box.
+// The film: tiles on a canvas, pan, zoom, flip, window, the lesion's mark, a ruler, and what is lit.
+//
+// Tells "box" when the mark changes (detail.final: the user has let go), "window" and "view" when those do.
+// Other screens add tools ({ cursor, begin(viewer, point, event) -> { move(point), end() } }) and layers, functions
+// (context, viewer) that draw over the film in pixels of the screen.
 
-import { tileUrl } from "./server.js";
+import { listen } from "./pointer.js";
+import { bounds, boxShape, ellipse, handles, lengthText, moved, resized, rulerShape, withHandle, within } from "./shapes.js";
+import { Tiles } from "./tiles.js";
 
-const MOST_TILES = 400;
-const HANDLE = 9; // pixels of the screen around a corner or side that grab it
-const SMALLEST = 4; // pixels of the film
+const MARK = "#ffffff";
+const SQUARE = "#8ab4f8";
+const EVIDENCE = "#ffd75e";
+const RULER = "#7fe3c4";
 
 export class Viewer extends EventTarget {
   constructor(canvas) {
     super();
     this.canvas = canvas;
     this.film = null;
-    this.box = null; // the lesion, [x0, y0, x1, y1] in pixels of the file
+    this.mark = null; // the lesion: a box or an outline
+    this.ruler = null;
     this.square = null; // what the model sees
     this.lit = []; // segments in pixels of the file
+    this.heat = null; // { canvas, region, mirrored }
+    this.opacity = 0.7;
     this.tool = "mark";
+    this.tools = {};
+    this.layers = [];
+    this.handle = -1; // the one that keys move; -1: the whole shape
     this.inverted = false;
-    this.tiles = new Map();
+    this.flipped = false;
     this.frame = 0;
+    this.tiles = new Tiles(() => this.changed());
     new ResizeObserver(() => this.resized()).observe(canvas.parentElement);
     listen(this);
   }
 
   open(film, box) {
-    this.film = film;
-    this.box = box;
-    this.square = null;
-    this.lit = [];
-    this.window = { ...film.window };
-    this.tiles.clear();
+    Object.assign(this, { film, mark: box ? boxShape(box) : null, ruler: null, square: null, flipped: false });
+    Object.assign(this, { lit: [], heat: null, handle: -1, window: { ...film.window } });
+    this.tiles.open(film);
     this.fit();
+  }
+
+  /** The box around the lesion, [x0, y0, x1, y1] in pixels of the file, or null. */
+  get box() {
+    return this.mark && bounds(this.mark).map((edge) => Math.round(edge));
   }
 
   // -- places -------------------------------------------------------------------------------------
@@ -42,11 +58,12 @@ export class Viewer extends EventTarget {
   }
 
   toFilm(x, y) {
-    return [(x - this.left) / this.scale, (y - this.top) / this.scale];
+    const across = (x - this.left) / this.scale;
+    return [this.flipped ? this.film.width - across : across, (y - this.top) / this.scale];
   }
 
   toScreen(x, y) {
-    return [x * this.scale + this.left, y * this.scale + this.top];
+    return [(this.flipped ? this.film.width - x : x) * this.scale + this.left, y * this.scale + this.top];
   }
 
   fit() {
@@ -57,21 +74,29 @@ export class Viewer extends EventTarget {
     this.centre(this.film.width / 2, this.film.height / 2);
   }
 
+  /** Show a part of the film, [x0, y0, x1, y1], with some of what is around it. */
+  fitTo([x0, y0, x1, y1], around = 1.8) {
+    const [width, height] = this.size;
+    this.fitted = false;
+    this.scale = Math.min(width / (x1 - x0), height / (y1 - y0)) / around;
+    this.centre((x0 + x1) / 2, (y0 + y1) / 2);
+  }
+
   centre(x, y) {
     const [width, height] = this.size;
-    this.left = width / 2 - x * this.scale;
+    this.left = width / 2 - (this.flipped ? this.film.width - x : x) * this.scale;
     this.top = height / 2 - y * this.scale;
     this.changed();
   }
 
   zoomTo(scale, x = this.size[0] / 2, y = this.size[1] / 2) {
     if (!this.film) return;
-    const [filmX, filmY] = this.toFilm(x, y);
+    const [across, down] = [(x - this.left) / this.scale, (y - this.top) / this.scale];
     this.fitted = false;
     const least = Math.min(0.02, this.scale);
     this.scale = Math.min(Math.max(scale, least), 32);
-    this.left = x - filmX * this.scale;
-    this.top = y - filmY * this.scale;
+    this.left = x - across * this.scale;
+    this.top = y - down * this.scale;
     this.changed();
   }
 
@@ -87,15 +112,23 @@ export class Viewer extends EventTarget {
     this.changed();
   }
 
+  flip() {
+    if (!this.film) return;
+    const [x, y] = this.toFilm(this.size[0] / 2, this.size[1] / 2);
+    this.flipped = !this.flipped;
+    this.centre(x, y);
+  }
+
   resized() {
     const [width, height] = this.size;
+    if (!width || !height) return; // hidden
     this.canvas.width = Math.round(width * this.ratio);
     this.canvas.height = Math.round(height * this.ratio);
     if (this.fitted) this.fit();
     else this.changed();
   }
 
-  // -- window and box -------------------------------------------------------------------------------
+  // -- window ---------------------------------------------------------------------------------------
   setWindow(low, high) {
     if (!this.film) return;
     const middle = Math.min(Math.max((low + high) / 2, -1), 2);
@@ -106,36 +139,77 @@ export class Viewer extends EventTarget {
   }
 
   changeWindow(wider, brighter) {
+    if (!this.film) return;
     const { low, high } = this.window;
     const [middle, half] = [(low + high) / 2 - brighter, ((high - low) / 2) * (1 + wider)];
     this.setWindow(middle - half, middle + half);
   }
 
-  setBox(box, final = true) {
-    this.box = box && sane(box, this.film);
-    this.square = null;
-    this.lit = [];
+  // -- mark and ruler -------------------------------------------------------------------------------
+  setMark(shape, final = true) {
+    this.mark = shape && within(shape, this.film);
+    Object.assign(this, { square: null, lit: [], heat: null });
+    if (!this.mark) this.handle = -1;
     this.changed();
     this.dispatchEvent(new CustomEvent("box", { detail: { final } }));
   }
 
-  placeBox() {
+  setBox(box, final = true) {
+    this.setMark(box && boxShape(box), final);
+  }
+
+  setRuler(shape) {
+    this.ruler = shape && within(shape, this.film);
+    this.changed();
+  }
+
+  /** The shape that handles and keys move: the ruler while measuring, else the mark. */
+  get shape() {
+    return this.tool === "ruler" ? this.ruler : this.mark;
+  }
+
+  setShape(shape, final = true) {
+    if (this.tool === "ruler") this.setRuler(shape);
+    else this.setMark(shape, final);
+  }
+
+  /** Place a mark, or a ruler while measuring, in the middle of the view. */
+  place() {
     const [x, y] = this.toFilm(this.size[0] / 2, this.size[1] / 2);
     const half = Math.min(this.film.width, this.film.height, Math.min(...this.size) / this.scale) / 6;
-    this.setBox([x - half, y - half, x + half, y + half]);
+    const box = [x - half, y - half, x + half, y + half];
+    this.handle = -1;
+    if (this.tool === "ruler") this.setRuler(rulerShape([box[0], y], [box[2], y]));
+    else this.setMark(this.tool === "outline" ? ellipse(box) : boxShape(box));
   }
 
-  moveBox(dx, dy) {
-    this.setBox(movedWithin(this.box, dx, dy, this.film));
+  nudge(dx, dy) {
+    const across = this.flipped ? -dx : dx; // the arrow's direction on the screen
+    if (this.handle >= 0) this.setShape(withHandle(this.shape, this.handle, across, dy));
+    else this.setShape(moved(this.shape, across, dy, this.film));
   }
 
-  resizeBox(dx, dy) {
-    const [x0, y0, x1, y1] = this.box;
-    this.setBox([x0, y0, Math.max(x1 + dx, x0 + SMALLEST), Math.max(y1 + dy, y0 + SMALLEST)]);
+  stretch(dx, dy) {
+    this.setShape(resized(this.shape, dx, dy));
   }
 
-  light(found) {
-    this.lit = found;
+  /** Choose the next handle for the keys; after the last one, the whole shape. */
+  nextHandle() {
+    if (!this.shape) return;
+    const count = handles(this.shape).length;
+    this.handle = this.handle + 1 >= count ? -1 : this.handle + 1;
+    this.changed();
+  }
+
+  clear() {
+    if (this.tool === "ruler") this.setRuler(null);
+    else if (this.mark) this.setMark(null);
+  }
+
+  /** Light evidence: segments in pixels of the file, and a heat map over a region. */
+  light(segments, heat = null) {
+    this.lit = segments;
+    this.heat = heat;
     this.changed();
   }
 
@@ -151,101 +225,111 @@ export class Viewer extends EventTarget {
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.clearRect(0, 0, ...this.size);
     if (!this.film || !this.scale) return;
+    context.save();
+    context.translate(this.left, this.top);
+    context.scale(this.scale, this.scale);
+    if (this.flipped) {
+      context.translate(this.film.width, 0);
+      context.scale(-1, 1);
+    }
     this.drawTiles(context);
+    this.drawHeat(context);
+    context.restore();
     this.drawSquare(context);
     this.drawLit(context);
-    this.drawBox(context);
+    this.drawMark(context);
+    this.drawRuler(context);
+    for (const layer of this.layers) layer(context, this);
   }
 
   drawTiles(context) {
-    const { film } = this;
+    const { film, tiles } = this;
+    tiles.setLook(this.window.low, this.window.high, this.inverted);
+    tiles.begin();
     const wanted = Math.floor(Math.log2(1 / (this.scale * this.ratio)));
     const level = Math.min(Math.max(wanted, 0), film.levels - 1);
     context.imageSmoothingEnabled = this.scale < 4;
-    const pending = [];
-    for (let each = film.levels - 1; each >= level; each -= 1) {
-      if (each !== level && each !== film.levels - 1) continue;
-      this.drawLevel(context, each, pending);
-    }
-    for (const load of pending) load();
-    if (this.inverted) {
-      context.save();
-      context.globalCompositeOperation = "difference";
-      context.fillStyle = "white";
-      context.fillRect(this.left, this.top, film.width * this.scale, film.height * this.scale);
-      context.restore();
-    }
+    // The coarsest level is soon there and fills the gaps until the others are.
+    if (level !== film.levels - 1) this.drawLevel(context, film.levels - 1);
+    this.drawLevel(context, level);
+    tiles.fetch();
   }
 
-  drawLevel(context, level, pending) {
+  drawLevel(context, level) {
     const { film } = this;
-    const side = film.tile * 2 ** level; // of a tile, in pixels of the film
-    const [x0, y0] = this.toFilm(0, 0);
-    const [x1, y1] = this.toFilm(...this.size);
+    const unit = 2 ** level;
+    const side = film.tile * unit; // of a tile, in pixels of the film
+    const corners = [this.toFilm(0, 0), this.toFilm(...this.size)];
+    const [x0, x1] = corners.map((corner) => corner[0]).sort((a, b) => a - b);
+    const [y0, y1] = corners.map((corner) => corner[1]);
     const last = [Math.ceil(film.width / side) - 1, Math.ceil(film.height / side) - 1];
     for (let row = Math.max(0, Math.floor(y0 / side)); row <= Math.min(last[1], Math.floor(y1 / side)); row += 1) {
       for (let column = Math.max(0, Math.floor(x0 / side)); column <= Math.min(last[0], Math.floor(x1 / side)); column += 1) {
-        const image = this.tile(level, column, row, pending);
-        if (!image) continue;
-        const [x, y] = this.toScreen(column * side, row * side);
-        const unit = this.scale * 2 ** level;
-        context.drawImage(image, x, y, image.width * unit, image.height * unit);
+        const image = this.tiles.get(level, column, row);
+        if (image) context.drawImage(image, column * side, row * side, image.width * unit, image.height * unit);
       }
     }
   }
 
-  /** The tile that is known, perhaps of another window; one of this window is fetched. */
-  tile(level, column, row, pending) {
-    const key = `${level}/${column}/${row}`;
-    const tile = this.tiles.get(key) ?? { image: null, window: null, loading: false };
-    this.tiles.delete(key);
-    this.tiles.set(key, tile);
-    if (tile.window !== text(this.window) && !tile.loading) {
-      tile.loading = true;
-      pending.push(() => this.load(tile, level, column, row));
+  drawHeat(context) {
+    if (!this.heat) return;
+    const { canvas, region, mirrored } = this.heat;
+    context.save();
+    context.globalAlpha = this.opacity;
+    context.imageSmoothingEnabled = true;
+    if (mirrored) {
+      context.translate(region.x0 + region.x1, 0);
+      context.scale(-1, 1);
     }
-    for (const old of this.tiles.keys()) {
-      if (this.tiles.size <= MOST_TILES) break;
-      this.tiles.delete(old);
-    }
-    return tile.image;
-  }
-
-  load(tile, level, column, row) {
-    const { film } = this;
-    const wanted = { ...this.window };
-    const image = new Image();
-    image.onload = () => {
-      Object.assign(tile, { image, window: text(wanted), loading: false });
-      if (film === this.film) this.changed();
-    };
-    image.onerror = () => {
-      Object.assign(tile, { window: text(wanted), loading: false });
-    };
-    image.src = tileUrl(film.id, level, column, row, wanted.low, wanted.high);
+    context.drawImage(canvas, region.x0, region.y0, region.x1 - region.x0, region.y1 - region.y0);
+    context.restore();
   }
 
   drawSquare(context) {
     if (!this.square) return;
     const { x0, y0, x1, y1 } = this.square;
-    const [left, top] = this.toScreen(x0, y0);
+    const [a, b] = [this.toScreen(x0, y0), this.toScreen(x1, y1)];
+    const box = [Math.min(a[0], b[0]), a[1], Math.abs(b[0] - a[0]), b[1] - a[1]];
     context.setLineDash([6, 5]);
-    halo(context, () => context.strokeRect(left, top, (x1 - x0) * this.scale, (y1 - y0) * this.scale), "#8ab4f8", 1.5);
+    halo(context, () => context.strokeRect(...box), SQUARE, 1.5);
     context.setLineDash([]);
   }
 
-  drawBox(context) {
-    if (!this.box) return;
-    const [left, top] = this.toScreen(this.box[0], this.box[1]);
-    const [right, bottom] = this.toScreen(this.box[2], this.box[3]);
-    halo(context, () => context.strokeRect(left, top, right - left, bottom - top), "#ffffff", 1.5);
-    context.fillStyle = "#ffffff";
-    context.strokeStyle = "#000000";
-    context.lineWidth = 1;
-    for (const [x, y] of grips(left, top, right, bottom)) {
-      context.fillRect(x - 3.5, y - 3.5, 7, 7);
-      context.strokeRect(x - 3.5, y - 3.5, 7, 7);
-    }
+  drawMark(context) {
+    if (!this.mark) return;
+    const path = new Path2D();
+    const corners =
+      this.mark.kind === "outline" ? this.mark.points : [0, 2, 4, 6].map((index) => handles(this.mark)[index]);
+    corners.forEach(([x, y], index) => path[index ? "lineTo" : "moveTo"](...this.toScreen(x, y)));
+    path.closePath();
+    halo(context, () => context.stroke(path), MARK, 1.5);
+    this.drawHandles(context, this.mark, MARK, this.tool === "mark" || this.tool === "outline");
+  }
+
+  drawHandles(context, shape, colour, live) {
+    if (!live) return;
+    const half = shape.kind === "outline" ? 2.5 : 3.5;
+    handles(shape).forEach(([x, y], index) => {
+      const [left, top] = this.toScreen(x, y);
+      const chosen = index === this.handle && shape === this.shape;
+      const reach = chosen ? half + 2 : half;
+      context.fillStyle = chosen ? EVIDENCE : colour;
+      context.strokeStyle = "#000000";
+      context.lineWidth = 1;
+      context.fillRect(left - reach, top - reach, 2 * reach, 2 * reach);
+      context.strokeRect(left - reach, top - reach, 2 * reach, 2 * reach);
+    });
+  }
+
+  drawRuler(context) {
+    if (!this.ruler) return;
+    const [a, b] = this.ruler.points.map((point) => this.toScreen(...point));
+    const path = new Path2D();
+    path.moveTo(...a);
+    path.lineTo(...b);
+    halo(context, () => context.stroke(path), RULER, 2);
+    this.drawHandles(context, this.ruler, RULER, this.tool === "ruler");
+    label(context, lengthText(this.ruler, this.film.spacing), (a[0] + b[0]) / 2 + 10, (a[1] + b[1]) / 2 - 12, RULER);
   }
 
   drawLit(context) {
@@ -255,13 +339,16 @@ export class Viewer extends EventTarget {
       path.moveTo(...this.toScreen(ax, ay));
       path.lineTo(...this.toScreen(bx, by));
     }
+    context.save();
+    context.globalAlpha = Math.max(this.opacity, 0.25);
     context.lineCap = "round";
-    halo(context, () => context.stroke(path), "#ffd75e", 2.5);
+    halo(context, () => context.stroke(path), EVIDENCE, 2.5);
+    context.restore();
   }
 }
 
 /** A coloured line with a dark one below it, seen on black and on white. */
-function halo(context, stroke, colour, width) {
+export function halo(context, stroke, colour, width) {
   context.strokeStyle = "rgba(0, 0, 0, .75)";
   context.lineWidth = width + 2.5;
   stroke();
@@ -270,134 +357,13 @@ function halo(context, stroke, colour, width) {
   stroke();
 }
 
-function grips(left, top, right, bottom) {
-  const [x, y] = [(left + right) / 2, (top + bottom) / 2];
-  return [[left, top], [x, top], [right, top], [right, y], [right, bottom], [x, bottom], [left, bottom], [left, y]];
-}
-
-const EDGES = [[0, 1], [1], [2, 1], [2], [2, 3], [3], [0, 3], [0]]; // that each grip moves
-const CURSORS = ["nwse", "ns", "nesw", "ew", "nwse", "ns", "nesw", "ew"];
-
-function sane(box, film) {
-  const clip = (value, most) => Math.min(Math.max(value, 0), most);
-  const x = [clip(box[0], film.width), clip(box[2], film.width)].sort((a, b) => a - b);
-  const y = [clip(box[1], film.height), clip(box[3], film.height)].sort((a, b) => a - b);
-  if (x[1] - x[0] < 1 || y[1] - y[0] < 1) return null;
-  return [x[0], y[0], x[1], y[1]].map((edge) => Math.round(edge));
-}
-
-/** A box moved as far as the film reaches. */
-function movedWithin([x0, y0, x1, y1], dx, dy, film) {
-  const x = Math.min(Math.max(dx, -x0), film.width - x1);
-  const y = Math.min(Math.max(dy, -y0), film.height - y1);
-  return [x0 + x, y0 + y, x1 + x, y1 + y];
+function label(context, text, x, y, colour) {
+  context.font = "600 14px system-ui, sans-serif";
+  const width = context.measureText(text).width;
+  context.fillStyle = "rgba(0, 0, 0, .75)";
+  context.fillRect(x - 5, y - 15, width + 10, 21);
+  context.fillStyle = colour;
+  context.fillText(text, x, y);
 }
 
 const round = (value) => Math.round(value * 1e4) / 1e4;
-const text = (view) => `${view.low}:${view.high}`;
-
-// -- mouse, touch and wheel -----------------------------------------------------------------------
-function listen(viewer) {
-  const { canvas } = viewer;
-  let drag = null;
-  const fingers = new Map();
-
-  const place = (event) => {
-    const frame = canvas.getBoundingClientRect();
-    return [event.clientX - frame.left, event.clientY - frame.top];
-  };
-
-  canvas.addEventListener("contextmenu", (event) => event.preventDefault());
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    viewer.zoom(2 ** (-event.deltaY / (event.ctrlKey ? 120 : 400)), ...place(event));
-  }, { passive: false });
-
-  canvas.addEventListener("pointerdown", (event) => {
-    if (!viewer.film) return;
-    canvas.focus();
-    canvas.setPointerCapture(event.pointerId);
-    fingers.set(event.pointerId, place(event));
-    drag = fingers.size > 1 ? { kind: "pinch" } : begin(viewer, event, ...place(event));
-  });
-
-  canvas.addEventListener("pointermove", (event) => {
-    const [x, y] = place(event);
-    if (!drag) {
-      canvas.style.cursor = viewer.film ? cursor(viewer, x, y) : "default";
-      return;
-    }
-    if (drag.kind === "pinch") pinch(viewer, fingers, event.pointerId, [x, y]);
-    else move(viewer, drag, x, y);
-    fingers.set(event.pointerId, [x, y]);
-  });
-
-  const end = (event) => {
-    fingers.delete(event.pointerId);
-    if (drag?.kind === "box" && drag.moved) viewer.setBox(viewer.box);
-    if (!fingers.size) drag = null;
-  };
-  canvas.addEventListener("pointerup", end);
-  canvas.addEventListener("pointercancel", end);
-}
-
-function grip(viewer, x, y) {
-  if (!viewer.box || viewer.tool !== "mark") return -1;
-  const [left, top] = viewer.toScreen(viewer.box[0], viewer.box[1]);
-  const [right, bottom] = viewer.toScreen(viewer.box[2], viewer.box[3]);
-  return grips(left, top, right, bottom).findIndex(
-    ([gripX, gripY]) => Math.abs(gripX - x) <= HANDLE && Math.abs(gripY - y) <= HANDLE,
-  );
-}
-
-function inside(viewer, x, y) {
-  if (!viewer.box || viewer.tool !== "mark") return false;
-  const [filmX, filmY] = viewer.toFilm(x, y);
-  const [x0, y0, x1, y1] = viewer.box;
-  return filmX >= x0 && filmX <= x1 && filmY >= y0 && filmY <= y1;
-}
-
-function cursor(viewer, x, y) {
-  const held = grip(viewer, x, y);
-  if (held >= 0) return `${CURSORS[held]}-resize`;
-  if (inside(viewer, x, y)) return "move";
-  return { mark: "crosshair", pan: "grab", window: "ns-resize" }[viewer.tool];
-}
-
-function begin(viewer, event, x, y) {
-  const start = { x, y, lastX: x, lastY: y, moved: false };
-  if (event.button === 2 || viewer.tool === "window") return { kind: "window", ...start };
-  if (event.button === 1 || viewer.tool === "pan") return { kind: "pan", ...start };
-  const held = grip(viewer, x, y);
-  if (held >= 0) return { kind: "box", edges: EDGES[held], box: [...viewer.box], ...start };
-  if (inside(viewer, x, y)) return { kind: "box", edges: [0, 1, 2, 3], box: [...viewer.box], ...start };
-  const [filmX, filmY] = viewer.toFilm(x, y);
-  return { kind: "box", edges: [2, 3], box: [filmX, filmY, filmX, filmY], ...start };
-}
-
-function move(viewer, drag, x, y) {
-  const [dx, dy] = [x - drag.lastX, y - drag.lastY];
-  drag.lastX = x;
-  drag.lastY = y;
-  if (drag.kind === "pan") viewer.pan(dx, dy);
-  if (drag.kind === "window") viewer.changeWindow(dx / 200, -dy / 400);
-  if (drag.kind !== "box" || (!drag.moved && Math.hypot(x - drag.x, y - drag.y) < 4)) return;
-  drag.moved = true;
-  const shift = [(x - drag.x) / viewer.scale, (y - drag.y) / viewer.scale];
-  if (drag.edges.length === 4) {
-    viewer.setBox(movedWithin(drag.box, ...shift, viewer.film), false);
-    return;
-  }
-  const box = drag.box.map((edge, index) => (drag.edges.includes(index) ? edge + shift[index % 2] : edge));
-  viewer.setBox(box, false);
-}
-
-function pinch(viewer, fingers, id, now) {
-  const other = [...fingers.entries()].find(([key]) => key !== id)?.[1];
-  const before = fingers.get(id);
-  if (!other || !before) return;
-  const distance = (a, b) => Math.hypot(a[0] - b[0], a[1] - b[1]) || 1;
-  const middle = [(now[0] + other[0]) / 2, (now[1] + other[1]) / 2];
-  viewer.pan((now[0] - before[0]) / 2, (now[1] - before[1]) / 2);
-  viewer.zoom(distance(now, other) / distance(before, other), ...middle);
-}
