@@ -9,7 +9,7 @@ WORKERS ?= 2
 CBIS ?= ../shared/data/cbis-margins/manifest.csv
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo reader test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-outlined results-faithfulness clean
+.PHONY: setup demo reader test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-outlined results-faithfulness test-hostile audit lock sbom clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -39,6 +39,23 @@ test: lint
 # The quick tests on two processes, in about a minute: for use while writing code.
 test-fast: setup
 	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+# Every entry point with every kind of bad input: more than 5,000 cases, an hour or so on one core.
+# One part of them: make test-hostile HOSTILE="--part 1/8".
+HOSTILE ?=
+test-hostile: setup
+	$(BIN)/python -m tests.hostile $(HOSTILE)
+
+# Known vulnerabilities of the pinned versions (where the network can be asked) and their licences.
+audit: setup
+	$(BIN)/python -m tools.supply audit
+
+# requirements.lock, with hashes, from constraints.txt; and the SBOM of a release, in CycloneDX.
+lock: setup
+	$(BIN)/python -m tools.supply lock
+
+sbom: setup
+	$(BIN)/python -m tools.supply sbom --out dist/protopyramid.cdx.json
 
 lint: setup
 	$(BIN)/ruff check .

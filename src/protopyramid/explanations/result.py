@@ -30,6 +30,7 @@ from protopyramid.model.activation import Box, MaskedRegion, Region, activation_
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import Picture, from_picture, prototype_map
 from protopyramid.runs.run import Run
+from protopyramid.utils.arguments import as_path
 from protopyramid.utils.files import write_json
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ class Explanation:
         """Write several files; the figure is drawn once."""
         from protopyramid.figures.drawing import save_figure
 
-        targets = [Path(path) for path in paths]
+        targets = [as_path(path, "path") for path in paths]
         unknown = [path for path in targets if path.suffix.lower() not in SUFFIXES]
         if unknown:
             raise UserError(
