@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protopyramid.model.activation import (
+    activation_boxes,
     activation_maps,
     activation_region,
     activation_regions,
@@ -122,3 +123,12 @@ def test_regions_of_many_maps_are_those_of_each():
             (rows.max() + 1) / 28,
         )
         assert region.box == expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_boxes_of_many_maps_are_those_of_their_regions(seed):
+    maps = torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(seed))
+    maps[1] = 0.5  # constant: kept whole
+    found = activation_boxes(maps, 17, 23)
+    regions = activation_regions(maps, 17, 23)
+    assert found == [pytest.approx(region.box) for region in regions]

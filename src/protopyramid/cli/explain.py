@@ -34,10 +34,10 @@ def explain(
     evidence: Annotated[
         bool,
         typer.Option(
-            "--evidence",
-            help="Outline the smallest part that keeps 90 % of a prototype's rise, not the map's top 5 %.",
+            "--evidence/--no-evidence",
+            help="Outline the smallest part that keeps 90 % of a prototype's rise, or the map's top 5 %.",
         ),
-    ] = False,
+    ] = True,
     against: Annotated[
         str | None,
         typer.Option(

@@ -172,8 +172,11 @@ class Explanation:
     def with_evidence(self, top: int = TOP) -> Explanation:
         """This explanation with the evidence regions of the `top` strongest prototypes.
 
-        Costs about five forward passes and one backward pass per prototype.
+        Costs about four forward passes and one backward pass per prototype. A model without prototypes has
+        none.
         """
+        if not self.prototypes:
+            return self
         shown = [part.index for part in self.shown(top)]
         found = find_evidence(self.run, from_picture(self.picture), shown)
         return replace(self, evidence_regions=found)
@@ -385,6 +388,7 @@ def _case_rows(explanation: Explanation, parts: Sequence[PrototypePart]) -> list
             points=found[part.index].points,
             case_cell=cases[part.index].cell,
             case_label=cases[part.index].record.label,
+            case_note=cases[part.index].note,
         )
         for part in parts
     ]

@@ -2,32 +2,26 @@
 
 A score of 1.05 says nothing by itself. Explanations compare it with the score that an average training
 image gets: the mean over training images, every class counting alike, so that a large class is not the
-measure of the others. A finished run keeps it in reference.json. Runs of earlier versions do not have that
-file; for them the mean over the validation images is taken, which their out-of-distribution limits hold.
+measure of the others. A finished run keeps the scores of its training images (scores.safetensors). For runs
+of earlier versions, the mean over the validation images is taken, which their out-of-distribution limits
+hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from protopyramid.data.manifest import Sample, read_manifest
-from protopyramid.data.store import ImageStore
-from protopyramid.inference.batches import evidence_batches
-from protopyramid.inference.ood import MAX_FEATURES, file_stamp, limits_digest, limits_for
+from protopyramid.inference.ood import MAX_FEATURES, file_stamp, limits_for
+from protopyramid.inference.score_table import SplitScores, read_scores
 from protopyramid.metrics.prototype_health import unused
 from protopyramid.runs import layout
-from protopyramid.runs.provenance import split_samples, training_manifest
 from protopyramid.runs.run import Run
 
-Progress = Callable[[int, int], None]
-
-FILE = layout.REFERENCE
-MOST_IMAGES = 256  # the mean of so many is known to a sixteenth of a score's spread
+KEY = "reference"  # of a run's cache
 
 
 @dataclass(frozen=True)
@@ -35,7 +29,7 @@ class Reference:
     """The mean score of every prototype over `images` images of a split.
 
     balanced: whether every class counts alike; unused: the prototypes that are on none of these images
-    among the three greatest contributions, None where that is not known.
+    among the three greatest contributions to the predicted class, None where that is not known.
     """
 
     split: str
@@ -45,15 +39,23 @@ class Reference:
     unused: tuple[int, ...] | None = None
 
     @property
+    def images_text(self) -> str:
+        """The images that the mean is taken over.
+
+        >>> Reference("train", 240, ()).images_text
+        '240 training images'
+        """
+        return f"{self.images} {'training' if self.split == 'train' else self.split} images"
+
+    @property
     def words(self) -> str:
-        """What the mean is taken over.
+        """What the mean is.
 
         >>> Reference("train", 240, (), balanced=True).words
         'mean of 240 training images, every class counting alike'
         """
-        kind = {"train": "training"}.get(self.split, self.split)
         alike = ", every class counting alike" if self.balanced else ""
-        return f"mean of {self.images} {kind} images{alike}"
+        return f"mean of {self.images_text}{alike}"
 
     def logits(self, weights: Tensor) -> list[float]:
         """What an average image gets for each class. weights (C, m) -> C numbers."""
@@ -61,34 +63,11 @@ class Reference:
         found: list[float] = (weights.double() @ scores).tolist()
         return found
 
-    def to_json(self) -> dict[str, Any]:
-        """The content of reference.json, without its digest."""
-        return {
-            "split": self.split,
-            "images": self.images,
-            "balanced": self.balanced,
-            "scores": list(self.scores),
-            "unused": None if self.unused is None else list(self.unused),
-        }
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Reference:
-        """The inverse of to_json; KeyError, TypeError or ValueError where the content is another."""
-        never = content["unused"]
-        return cls(
-            split=str(content["split"]),
-            images=int(content["images"]),
-            scores=tuple(float(score) for score in content["scores"]),
-            balanced=bool(content["balanced"]),
-            unused=None if never is None else tuple(int(index) for index in never),
-        )
-
-
-# -- computing -----------------------------------------------------------------------------------
-def balanced_mean(scores: Tensor, labels: Sequence[str]) -> Tensor:
+def balanced_mean(scores: Tensor, labels: Sequence[int]) -> Tensor:
     """The mean of the classes' means. scores (N, m), N labels -> (m,).
 
-    >>> balanced_mean(torch.tensor([[0.0], [0.0], [3.0]]), ["a", "a", "b"]).tolist()
+    >>> balanced_mean(torch.tensor([[0.0], [0.0], [3.0]]), [0, 0, 1]).tolist()
     [1.5]
     """
     scores = scores.double()
@@ -99,88 +78,33 @@ def balanced_mean(scores: Tensor, labels: Sequence[str]) -> Tensor:
     return torch.stack(means).mean(0)
 
 
-def spread_samples(samples: Sequence[Sample], most: int = MOST_IMAGES) -> list[Sample]:
-    """At most so many samples, as many of each class as it has or as its share allows, evenly spaced."""
-    by_class: dict[str, list[Sample]] = {}
-    for sample in samples:
-        by_class.setdefault(sample.label, []).append(sample)
-    each = max(1, most // max(len(by_class), 1))
-    chosen = []
-    for members in by_class.values():
-        count = min(each, len(members))
-        chosen += [members[number * len(members) // count] for number in range(count)]
-    return chosen
-
-
-def training_reference(
-    run: Run, samples: Sequence[Sample], progress: Progress = lambda done, total: None
-) -> Reference | None:
-    """The reference of a run with prototypes from its training samples; None where there is none."""
-    if run.model.prototypes is None or not samples:
-        return None
-    store = ImageStore(spread_samples(samples), run.config.data)
-    logits, scores = [], []
-    progress(0, len(store))
-    for batch in evidence_batches(run.model, store, batch_size=run.config.train.eval_batch_size):
-        logits.append(batch.evidence.logits.cpu())
-        scores.append(batch.evidence.scores.cpu())
-        progress(batch.images[-1] + 1, len(store))
-    every = torch.cat(scores)
-    weight = run.model.head.weight.detach().cpu()
-    mean = balanced_mean(every, [sample.label for sample in store.samples])
-    return Reference(
-        split="train",
-        images=len(every),
-        scores=tuple(mean.tolist()),
-        balanced=True,
-        unused=tuple(unused(weight, torch.cat(logits), every)),
-    )
-
-
-# -- files ---------------------------------------------------------------------------------------
-def write_reference(run: Run, progress: Progress = lambda done, total: None) -> None:
-    """Write reference.json of a run from its training images, where they still exist."""
-    manifest = training_manifest(run)
-    if manifest is None or run.model.prototypes is None:
-        return
-    samples = split_samples(read_manifest(manifest), "train", run.provenance.splits)
-    found = training_reference(run, samples, progress)
-    if found is not None:
-        run.folder.write_json(FILE, {**found.to_json(), "digest": limits_digest(run)})
-
-
-def reference_is_current(run: Run) -> bool:
-    """Whether a run needs no reference, or has one that was computed for its model and settings."""
-    return run.model.prototypes is None or _stored(run) is not None
-
-
 def reference_for(run: Run) -> Reference | None:
-    """The reference of a run, read once: the stored one, or else the mean over its validation images.
+    """The reference of a run, read once: from its training images, or else from its validation images.
 
-    None for a model without prototypes, and where the run folder holds neither.
+    None for a model without prototypes, and where the run folder holds the scores of neither.
     """
     if run.model.prototypes is None:
         return None
-    stamp = tuple(file_stamp(run, name) for name in (FILE, layout.THRESHOLDS, layout.MODEL))
-    known = run.cache.get(FILE)
+    files = (layout.SCORES, layout.THRESHOLDS, layout.MODEL)
+    stamp = tuple(file_stamp(run, name) for name in files)
+    known = run.cache.get(KEY)
     if known is None or known[0] != stamp:
-        known = (stamp, _stored(run) or _from_limits(run))
-        run.cache[FILE] = known
+        known = (stamp, _from_scores(run) or _from_limits(run))
+        run.cache[KEY] = known
     found: Reference | None = known[1]
     return found
 
 
-def _stored(run: Run) -> Reference | None:
-    """What reference.json says; None where it is missing, damaged, or of another model: it can be redone."""
-    if not (run.folder / FILE).is_file():
-        return None
-    content = run.folder.read_json(FILE)
-    try:
-        found = Reference.from_json(content)
-        current = content["digest"] == limits_digest(run)
-    except (KeyError, TypeError, ValueError):
-        return None
-    return found if current and len(found.scores) == run.model.score_count else None
+def _from_scores(run: Run) -> Reference | None:
+    table = read_scores(run)
+    return None if table is None or not len(table.train) else _reference(run, table.train)
+
+
+def _reference(run: Run, train: SplitScores) -> Reference:
+    weight = run.model.head.weight.detach().cpu()
+    mean = balanced_mean(train.scores, train.labels.tolist())
+    never = unused(weight, train.scores @ weight.T, train.scores)
+    return Reference("train", len(train), tuple(mean.tolist()), balanced=True, unused=tuple(never))
 
 
 def _from_limits(run: Run) -> Reference | None:

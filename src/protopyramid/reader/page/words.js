@@ -11,6 +11,7 @@ export const words = {
   commonKeys: [["?", "this list"]],
 
   // Reader study and Annotate (film_panel.js)
+  resetWindow: "Reset window",
   filmKeys: [
     ["+  −", "zoom"],
     ["Arrows", "move the film"],
