@@ -1,4 +1,4 @@
-# make setup | demo | reader | test | test-fast | lint | format | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks
+# make setup | demo | reader | test | test-fast | lint | format | docs | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks | results-faithfulness
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +9,7 @@ WORKERS ?= 2
 CBIS ?= ../shared/data/cbis-margins/manifest.csv
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo reader test test-fast lint format bench results-phantom results-ablations results-cbis results-folds results-long results-looks clean
+.PHONY: setup demo reader test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-faithfulness clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -49,6 +49,10 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The documentation site, in site/; a broken link or reference is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: setup
 	$(BIN)/protopyramid bench
 
@@ -76,5 +80,9 @@ results-long: setup
 results-looks: setup
 	$(BIN)/protopyramid study studies/cbis-looks.toml --out results/cbis-long $(REAL)
 
+# Measures the runs that results-phantom and results-cbis have trained; trains nothing.
+results-faithfulness: setup
+	$(BIN)/python -m protopyramid.studies.faithfulness_table studies/faithfulness.toml --results results
+
 clean:
-	rm -rf build dist demo .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist demo .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis site

@@ -43,6 +43,7 @@ SLOW = (
     "studies/test_pool.py",
     "test_api.py",
     "test_package.py",
+    "test_tutorials.py",
     "training/phases",
     "training/test_caching.py",
     "training/test_centring.py",

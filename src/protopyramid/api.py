@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from protopyramid.evaluation.split import EvaluatedSplit
     from protopyramid.explanations.explanation import Explanation
     from protopyramid.exporting import Exported, Format
+    from protopyramid.inference.score_table import ScoreTable
     from protopyramid.prototypes.editing import EditPlan, Required, Weights
     from protopyramid.prototypes.neighbours import Neighbour
 
 Place = str | Path
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 COLOUR_MAP = "inferno"  # that of figures/drawing.py, which is imported only when something is drawn
-FIGURE_KINDS = (".png", ".pdf", ".json")
+FORMATS = ("png", "json")  # of an explanation; a PDF takes five times as long: when asked for
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -99,22 +100,50 @@ def finish(run: Run | Place) -> Run:
     """
     import torch
 
-    from protopyramid.inference.ood import limits_are_current, write_threshold
+    from protopyramid.inference.ood import limits_are_current
     from protopyramid.prototypes.health import source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
     if run.config.train.threads:  # as in training: the number of threads can change the last digit
         torch.set_num_threads(run.config.train.threads)
-    keep_scores(run)
+    table = keep_scores(run)
     if not limits_are_current(run):
-        with progress_bar("computing out-of-distribution limits", announce=True) as update:
-            write_threshold(run, update)
+        _write_limits(run, table)
     if not (run.folder / layout.CARD).is_file():
         for text in source_warnings(run, source_pointing(run)):
             warnings.warn(text, stacklevel=2)
         write_model_card(run)
     return run
+
+
+def keep_scores(run: Run) -> ScoreTable | None:
+    """The scores of a run with prototypes, written if it lacks them; None where its images are gone."""
+    from protopyramid.inference.ood import limits_digest
+    from protopyramid.inference.score_table import read_scores, write_scores
+    from protopyramid.prototypes.editing import score_table
+    from protopyramid.runs.provenance import training_manifest
+
+    if not run.prototypes:
+        return None
+    stored = read_scores(run)
+    if stored is not None or training_manifest(run) is None:
+        return stored
+    with progress_bar("scoring training and validation images", announce=True) as update:
+        table = score_table(run, progress=update)
+    write_scores(run.folder, table, limits_digest(run), run.provenance.splits)
+    return table
+
+
+def _write_limits(run: Run, table: ScoreTable | None) -> None:
+    """Write the out-of-distribution limits of a run, from its scores or else from its images."""
+    from protopyramid.inference.ood import limits_digest, write_limits, write_threshold
+
+    if table is None:
+        with progress_bar("computing out-of-distribution limits", announce=True) as update:
+            write_threshold(run, update)
+    elif len(table.validation):
+        write_limits(run.folder, table.limits(), limits_digest(run))
 
 
 # -- results -------------------------------------------------------------------------------------
@@ -293,9 +322,10 @@ def explain(
     name: str | None = None,
     *,
     region: Box | None = None,
-    evidence: bool = False,
+    evidence: bool = True,
+    against: str | None = None,
 ) -> Explanation:
-    """Explain one image: every class score as a sum over prototypes, with the cases behind them.
+    """Explain one image: why this class and not another, as a sum over prototypes and their cases.
 
     Args:
         run: A run, or its folder.
@@ -305,6 +335,7 @@ def explain(
             is made so around its centre. By default all of the image.
         evidence: Also find the evidence regions of the strongest prototypes: the smallest parts of the image
             that keep 90 % of the rise of their similarity.
+        against: The class that the predicted one is compared with, by default the runner-up.
 
     Example:
         >>> import protopyramid as pp                                      # doctest: +SKIP
@@ -315,7 +346,7 @@ def explain(
     """
     from protopyramid.explanations.explanation import explain_file
 
-    return explain_file(_loaded(run), image, name, region, evidence)
+    return explain_file(_loaded(run), image, name, region, evidence, against)
 
 
 @dataclass(frozen=True)
@@ -341,9 +372,12 @@ def explain_all(
     limit: int = 0,
     top: int = 5,
     colour_map: str = COLOUR_MAP,
-    evidence: bool = False,
+    evidence: bool = True,
+    against: str | None = None,
+    formats: Sequence[str] = FORMATS,
+    unreadable: Callable[[Path, UserError], None] | None = None,
 ) -> Iterator[SavedExplanation]:
-    """Explain images one after the other and write each explanation to `out` as PNG, PDF and JSON.
+    """Explain images one after the other and write each explanation to `out`, by default as PNG and JSON.
 
     Args:
         run: A run, or its folder.
@@ -358,8 +392,14 @@ def explain_all(
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
         evidence: Also find the evidence regions of the prototypes in the figure, and outline them there.
+        against: The class that the predicted one is compared with, by default the runner-up.
+        formats: What to write: `png`, `pdf`, `svg` (the figure) and `json` (all numbers).
+        unreadable: As in `predict`.
     """
-    from protopyramid.explanations.explanation import explain_sample
+    from protopyramid.explanations.contrast import check_class
+    from protopyramid.explanations.explanation import explain_prepared
+    from protopyramid.explanations.origin import open_sample
+    from protopyramid.explanations.result import check_formats
     from protopyramid.figures.drawing import check_colour_map
     from protopyramid.inference.requests import Marks, requested, table_of
 
@@ -367,19 +407,32 @@ def explain_all(
     check_output_folder(folder)
     check_colour_map(colour_map)
     paths = _paths(images)
+    suffixes = check_formats(formats)
     run = _loaded(run)
+    check_class(against, run.config.data.classes, "--against")
     request = requested(run, paths, split, Marks(regions, regions_mm, lesions), crop)
     samples = request.samples[:limit] if limit else request.samples
     in_table = table_of(paths, split) is not None
     names = [each.name if in_table else Path(each.name).name for each in samples]
     stems = distinct_stems(names)
+    failed: list[UserError] = []
     for number, (sample, name, stem) in enumerate(zip(samples, names, stems, strict=True), 1):
-        explanation = explain_sample(run, replace(sample, name=name), request.data)
+        try:
+            prepared, origin = open_sample(run, replace(sample, name=name), request.data)
+        except UserError as error:
+            if unreadable is None:
+                raise
+            failed.append(error)
+            unreadable(sample.image, error)
+            continue
+        explanation = explain_prepared(run, prepared.image, name, origin).compared_with(against)
         if evidence:
             explanation = explanation.with_evidence(top)
-        paths_written = [folder / f"{stem}{kind}" for kind in FIGURE_KINDS]
+        paths_written = [folder / f"{stem}{suffix}" for suffix in suffixes]
         explanation.save_all(paths_written, top, colour_map)
         yield SavedExplanation(explanation, paths_written, number, len(samples))
+    if len(failed) == len(samples) > 0:
+        raise failed[0]
 
 
 def distinct_stems(names: Sequence[str]) -> list[str]:
@@ -502,12 +555,13 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
     from protopyramid.config import load_config
     from protopyramid.reports.architecture import write_architecture
     from protopyramid.runs.folder import RunFolder
+    from protopyramid.runs.shelf import find_run, model_names
 
     if isinstance(source, Config):
         return write_architecture(source, out)
-    if not is_folder(Path(source)):
+    if not is_folder(Path(source)) and str(source) not in model_names():
         return write_architecture(load_config(source), out)
-    folder = RunFolder(source)
+    folder = RunFolder(find_run(source))
     folder.check_format()
     return write_architecture(load_config(folder / layout.CONFIG, warn=False), out)
 
@@ -586,7 +640,8 @@ def prune(
     from protopyramid.runs.provenance import samples_of
 
     run = _loaded(run)
-    folder = Path(f"{run.folder.path}-pruned" if out is None else out)
+    beside = run.folder.path if run.package is None else Path(run.name)
+    folder = Path(f"{beside}-pruned" if out is None else out)
     train = samples_of(run, data, "train")
     removed = list(remove) or misplaced(run, _nearest(run, train, nearest, "train", bars), least)
     if not removed:
@@ -597,7 +652,7 @@ def prune(
 
 @dataclass(frozen=True)
 class Edited:
-    """What an edit did, and the run that it made; None where nothing was written."""
+    """What an edit does, and the run that it made; None where nothing was written."""
 
     plan: EditPlan
     run: Run | None
@@ -634,41 +689,45 @@ def edit(
         >>> edited.plan.loss_increase, len(edited.plan.changes)                # doctest: +SKIP
         (0.012, 3)
     """
-    from protopyramid.prototypes.edited_run import write_edit
+    run = _loaded(run)
+    if out is not None:
+        check_output_folder(Path(out), empty=True)
+    plan = plan_edit(run, remove=remove, require=require, weights=weights, data=data, bars=bars)
+    return Edited(plan, None if out is None else write_edit(run, plan, out, data=data))
+
+
+def plan_edit(
+    run: Run | Place,
+    *,
+    remove: Sequence[int] = (),
+    require: Sequence[int] | Required = (),
+    weights: Weights | None = None,
+    data: Place | None = None,
+    bars: Bars = no_bar,
+) -> EditPlan:
+    """What an edit would do, as in `edit`; nothing is written."""
+    from protopyramid.prototypes.editing import editor_of
+
+    with bars("scoring images") as update:
+        editor = editor_of(_loaded(run), data, update)
+    return editor.plan(remove, require, weights)
+
+
+def write_edit(run: Run, plan: EditPlan, out: Place, *, data: Place | None = None) -> Run:
+    """Write the run of a plan and finish it as any other; the folder appears whole or not at all."""
+    from protopyramid.prototypes import edited_run
     from protopyramid.prototypes.editing import editor_of
     from protopyramid.runs.folder import RunFolder
     from protopyramid.runs.provenance import write_provenance
     from protopyramid.utils.staging import building
 
-    run = _loaded(run)
-    if out is not None:
-        check_output_folder(Path(out), empty=True)
-    with bars("scoring images") as update:
-        editor = editor_of(run, data, update)
-    plan = editor.plan(remove, require, weights)
-    if out is None:
-        return Edited(plan, None)
     with building(Path(out)) as stage:
         folder = RunFolder(stage)
-        write_edit(run, plan, editor.table, folder)
+        edited_run.write_edit(run, plan, editor_of(run, data).table, folder)
         made = finish(folder.path)
         if (folder / layout.DATA).is_file():
             write_provenance(folder, made.provenance.moved(stage, Path(out)))
-    return Edited(plan, load_run(out))
-
-
-def keep_scores(run: Run) -> None:
-    """Write scores.safetensors where a run with prototypes lacks it and its images still exist."""
-    from protopyramid.inference.ood import limits_digest
-    from protopyramid.inference.score_table import read_scores, write_scores
-    from protopyramid.prototypes.editing import score_table
-    from protopyramid.runs.provenance import training_manifest
-
-    if not run.prototypes or read_scores(run) is not None or training_manifest(run) is None:
-        return
-    with progress_bar("scoring training and validation images", announce=True) as update:
-        table = score_table(run, progress=update)
-    write_scores(run.folder, table, limits_digest(run), run.provenance.splits)
+    return load_run(out)
 
 
 def _nearest(

@@ -43,10 +43,42 @@ def test_each_image_gets_figure_and_numbers(
     image = read_manifest(manifest).samples[0].image
     assert main(["explain", str(run), str(image), "--out", str(tmp_path / "why")]) == 0
     names = sorted(path.name for path in (tmp_path / "why").iterdir())
-    assert names == [f"{image.stem}.{kind}" for kind in ("json", "pdf", "png")]
+    assert names == [f"{image.stem}.{kind}" for kind in ("json", "png")]
     content = json.loads((tmp_path / f"why/{image.stem}.json").read_text())
     assert content["image"] == image.name
     assert content["predicted"] in capsys.readouterr().out
+
+
+def test_formats_and_the_class_to_compare_with_are_chosen(
+    run: Path, manifest: Path, tmp_path: Path, refused: Refused
+) -> None:
+    image = read_manifest(manifest).samples[0].image
+    command = ["explain", str(run), str(image), "--out", str(tmp_path), "--format", "pdf,json"]
+    for name in ("indistinct", "negative"):
+        assert main([*command, "--against", name]) == 0
+        content = json.loads((tmp_path / f"{image.stem}.json").read_text())
+        assert content["against"] == name or content["predicted"] == name
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".pdf"]
+    (line,) = refused("explain", run, image, "--against", "benign", "--out", tmp_path)
+    assert "circumscribed, indistinct, spiculated, negative" in line
+    (line,) = refused("explain", run, image, "--format", "bmp", "--out", tmp_path)
+    assert "png, pdf, svg, json" in line
+
+
+def test_an_unreadable_image_is_reported_and_the_others_are_explained(
+    run: Path, manifest: Path, tmp_path: Path, refused: Refused
+) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    for number, sample in enumerate(read_manifest(manifest).samples[:2]):
+        (images / f"{number}.png").write_bytes(sample.image.read_bytes())
+    (images / "0-torn.png").write_bytes(b"not an image")
+    out = tmp_path / "why"
+    (line,) = refused("explain", run, images, "--out", out)
+    assert "1 of 3 images" in line and "0-torn.png" in line
+    assert sorted(path.name for path in out.glob("*.json")) == ["0.json", "1.json"]
+    (line,) = refused("explain", run, images / "0-torn.png", "--out", out)  # none is left
+    assert "0-torn.png" in line and "left out" not in line
 
 
 def test_rows_of_a_manifest_are_explained(run: Path, manifest: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 
@@ -12,27 +13,31 @@ from matplotlib.patches import PathPatch
 from protopyramid.figures.case_figure import (
     CaseFigureData,
     CaseRow,
+    Lead,
     Prediction,
-    RunnerUp,
+    Side,
     case_figure,
+    lead_lines,
     part_side,
-    sum_lines,
+    times_text,
     top_classes,
 )
 
 from .examples import BROKEN, COLOUR, FLAT, GREY, MAP, SPIKE, drawn, region, tags, texts
 
 
-def row(activation=MAP, image=GREY, contribution=0.5) -> CaseRow:
+def row(activation=MAP, image=GREY, points=0.5, average=None) -> CaseRow:
     found = region(activation)
-    return CaseRow(3, "b$^{x", 2, found, image, found, 0.4, 1.25, contribution)
+    return CaseRow(3, "b$^{x", 2, found, image, found, 0.4, 1.25, points, average)
 
 
-def data(rows=(), classes=("a", "b$^{x"), image=GREY, others=0) -> CaseFigureData:
+def data(rows=(), classes=("a", "b$^{x"), image=GREY) -> CaseFigureData:
     shares = dict.fromkeys(classes, 1 / len(classes))
-    sums = dict.fromkeys(classes, 0.0)
-    prediction = Prediction("x.png", classes[0], sums, shares)
-    return CaseFigureData(prediction, image, list(rows), others, sums, sums)
+    against = classes[1] if len(classes) > 1 else None
+    prediction = Prediction(
+        "x.png", classes[0], dict.fromkeys(classes, 0.0), shares, against=against
+    )
+    return CaseFigureData(prediction, image, list(rows), Lead(None, Side(), Side(), 0.0))
 
 
 @pytest.mark.parametrize(
@@ -48,8 +53,8 @@ def test_case_figure_of_any_map_and_image(activation, image) -> None:
     [
         data(),
         data([row()], classes=("only",)),
-        data([row(contribution=-0.5)], others=39),
-        data([row(contribution=0.0)]),
+        data([row(points=-0.5)]),
+        data([row(points=0.0)]),
         data([row()], classes=tuple(f"a class with a long name {n}" for n in range(30))),
         data([row()] * 8, classes=("乳房", "")),
     ],
@@ -67,37 +72,65 @@ def test_case_figure_says_how_many_augmented_copies_it_averages() -> None:
     assert "copies" not in words(1)
 
 
-def test_case_figure_says_the_class_the_sum_and_each_contribution() -> None:
-    prediction = Prediction("x.png", "a", {"a": 1.75, "b": 0.0}, {"a": 0.85, "b": 0.15})
-    shown = replace(
-        data([row(), row(contribution=-0.25)], others=3),
-        prediction=prediction,
-        shown_sums={"a": 0.25, "b": 0.0},
-        other_sums={"a": 1.5, "b": 0.0},
-    )
-    found = texts(case_figure(shown))
-    assert {"a", "probability 85%", "+0.50", "−0.25", "+0.25", "+1.50", "+1.75"} <= found
-    assert {"2 prototypes above", "3 other prototypes"} <= found
-    assert {"counts for a", "counts against a", "score × weight = points"} <= found
+CONTRAST = replace(
+    data([row(points=11.28, average=0.1), row(points=-6.0, average=0.5)]),
+    prediction=Prediction(
+        "x.png",
+        "a",
+        {"a": 86.66, "b": 83.16, "c": 70.0},
+        {"a": 0.97, "b": 0.03, "c": 0.0},
+        against="b",
+    ),
+    lead=Lead(1.76, Side(20, 28.2, 1, 11.28), Side(19, -26.46, 1, -6.0), 3.5),
+    reference="mean of 240 training images",
+)
 
 
-def test_case_figure_says_what_the_rows_explain_and_how_the_runner_up_comes_about() -> None:
-    prediction = Prediction("x.png", "a", {"a": 79.0, "b": 78.0}, {"a": 0.73, "b": 0.27})
-    shown = replace(
-        data([row(contribution=44.0)], others=39),
-        prediction=prediction,
-        shown_sums={"a": 44.0, "b": 5.0},
-        other_sums={"a": 35.0, "b": 73.0},
-        runner_up=RunnerUp("b", 12, 80.5, 28, -2.5),
-    )
-    found = texts(case_figure(shown))
-    assert {
-        "The 1 prototype above adds +44.00 of the +79.00 of a (56%); the other 39 add +35.00.",
-        "Runner-up b: its own 12 prototypes add +80.50, the other 28 add −2.50: +78.00 in all.",
-    } <= found
-    against = replace(shown, shown_sums={"a": -1.0, "b": 0.0}, runner_up=None)
-    (line,) = sum_lines(against)
-    assert "%" not in line  # a share of a total means nothing where the rows are against it
+def test_case_figure_says_why_one_class_and_not_the_other() -> None:
+    found = texts(case_figure(CONTRAST))
+    assert {"a", "probability 97%", "Below: why a and not b", "to the lead over b"} <= found
+    # Each row: its score, that of an average image, the points, and which class they are for.
+    assert {"score 0.40, average 0.10", "+0.30 × 1.25 =", "+11.28", "for a"} <= found
+    assert {"score 0.40, average 0.50", "−0.10 × 1.25 =", "−6.00", "for b"} <= found
+    assert {"looks more like", "looks less like"} <= found
+    # How far the others are behind, not +86 and +83.
+    assert {"points behind", "ahead", "3.50", "16.66"} <= found
+    assert not any("86" in text or "83" in text for text in found)
+    assert {"average image", "+1.76", "20 for a", "+28.20", "19 for b", "−26.46", "+3.50"} <= found
+    note = next(text for text in found if "research only" in text)
+    assert "average: mean of 240 training images" in note
+
+
+def test_case_figure_says_what_the_rows_explain_and_what_the_rest_is() -> None:
+    assert lead_lines(CONTRAST) == [
+        "a is 33 times as probable as b: a lead of +3.50 points.",
+        "An average training image would have a lead of +1.76. This image differs:",
+        "20 prototypes speak for a: +28.20; the 1 above explain 40% of it, the other 19 the rest.",
+        "19 prototypes speak for b: −26.46; the 1 above explain 23% of it, the other 18 the rest.",
+    ]
+    unshown = replace(CONTRAST, lead=Lead(None, Side(2, 3.0, 2, 3.0), Side(1, -1.0), 2.0))
+    assert lead_lines(unshown)[1:] == [
+        "2 prototypes speak for a: +3.00, all shown above.",
+        "1 prototype speaks for b: −1.00, none of them shown.",
+    ]
+    assert lead_lines(data(classes=("only",)))[0] == "only gets +0.00 points."
+
+
+def test_without_a_reference_the_figure_says_so() -> None:
+    found = texts(case_figure(data([row()])))
+    assert {"score 0.40", "0.40 × 1.25 =", "looks like"} <= found
+    assert any("score of an average training image is not known" in text for text in found)
+    assert not any(text.startswith("average image") for text in found)
+
+
+def test_a_lead_is_said_as_how_many_times_as_probable() -> None:
+    assert [times_text(math.log(x)) for x in (1.5, 2.0, 20.0, 0.25)] == [
+        "1.5 times",
+        "2.0 times",
+        "20 times",
+        "0.25 times",
+    ]
+    assert times_text(800.0) == "over 1,000 times"  # no overflow
 
 
 def test_case_figure_tells_the_label_of_each_case() -> None:

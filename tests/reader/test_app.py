@@ -427,3 +427,25 @@ def test_a_real_film_is_opened_and_explained_as_from_its_file(
     answer = ask(make_client([other]), film, region=asked["region"])
     assert contract(answer.json()) == pp.explain(other, film, region=box).to_json()
     assert answer.json()["logits"] != expected["logits"]
+
+
+def test_saliency_is_that_of_the_python_api(
+    make_client: MakeClient, black_box: Run, lesion: Path
+) -> None:
+    answer = ask(make_client([black_box]), lesion, saliency="true").json()
+    region = pp.explain(black_box, lesion).saliency()
+    lines = [np.reshape(line, (-1, 2)).tolist() for line in answer["saliency"]["contours"]]
+    assert lines == [line.round(4).tolist() for line in region.contour]
+
+
+@pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("json", b"{")])
+def test_an_explanation_is_saved_as_a_file(
+    client: TestClient, run: Run, lesion: Path, form: str, start: bytes
+) -> None:
+    files = {"file": (lesion.name, lesion.read_bytes())}
+    answer = client.post(f"/api/explain/{form}", files=files)
+    assert answer.status_code == 200 and answer.content.startswith(start)
+    assert "attachment" in answer.headers["content-disposition"]
+    if form == "json":
+        assert answer.json() == pp.explain(run, lesion).to_json()
+    error_of(client.post("/api/explain/exe", files=files), 400)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from protopyramid.benchmarks.evidence import evidence_row
 from protopyramid.benchmarks.fine import fine_rows
 from protopyramid.benchmarks.head import head_row
 from protopyramid.benchmarks.inference import forward_rows, latency_rows
@@ -26,6 +27,7 @@ ROWS: tuple[Callable[[Settings], Iterator[Row]], ...] = (
     projection_rows,
     head_row,
     fine_rows,
+    evidence_row,
     help_row,
     loader_row,
     explain_rows,

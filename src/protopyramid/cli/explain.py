@@ -18,6 +18,7 @@ from protopyramid.cli.options import (
     TableSplit,
 )
 from protopyramid.cli.regions import marked_boxes
+from protopyramid.errors import UserError
 
 
 def explain(
@@ -33,17 +34,35 @@ def explain(
     evidence: Annotated[
         bool,
         typer.Option(
-            "--evidence",
-            help="Outline the smallest part that keeps 90 % of a prototype's rise, not the map's top 5 %.",
+            "--evidence/--no-evidence",
+            help="Outline the smallest part that keeps 90 % of a prototype's rise, or the map's top 5 %.",
         ),
-    ] = False,
+    ] = True,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLASS",
+            help="Class that the predicted one is compared with, by default the runner-up.",
+        ),
+    ] = None,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="LIST",
+            help="What to write: png, pdf, svg (figure), json (numbers).",
+        ),
+    ] = "png,json",
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of images (0 = all).")] = 0,
     colour_map: Annotated[
         str, typer.Option("--colour-map", help="Matplotlib colormap for heat maps.")
     ] = "inferno",
     jet: Jet = False,
 ) -> None:
-    """Explain each image: a case-based figure as PNG and PDF, and all numbers as JSON."""
+    """Explain each image: a figure of why this class and not another, and all numbers as JSON.
+
+    An image that cannot be read is reported and left out; the exit code is then 2.
+    """
     from protopyramid.cli.console import say
     from protopyramid.utils.files import check_output_folder
 
@@ -53,6 +72,7 @@ def explain(
     from protopyramid.utils.progress import progress_bar
 
     colours = "jet" if jet else colour_map
+    failed: list[str] = []
     found = api.explain_all(
         run,
         images,
@@ -64,15 +84,19 @@ def explain(
         top=top,
         colour_map=colours,
         evidence=evidence,
+        against=against,
+        formats=format.split(","),
+        unreadable=lambda path, error: failed.append(str(error)),
     )
+    done = 0
     with progress_bar("explain") as update:
         for saved in found:
             update(saved.number, saved.total)
             explanation = saved.explanation
-            share = explanation.probabilities[explanation.predicted]
+            done += 1
             if explanation.framing:
                 warnings.warn(f"{explanation.image}: {explanation.framing} {MARK_IT}", stacklevel=1)
-            said = f"{explanation.predicted} {share:.0%}"
-            if explanation.unlike_training:
-                said = f"unlike the training images ({said})"
-            say(f"{saved.paths[0]}  {said}")
+            say(f"{saved.paths[0]}  {explanation.summary}")
+    if failed:
+        total = len(failed) + done
+        raise UserError(f"{len(failed)} of {total} images are left out: {'; '.join(failed)}")

@@ -27,6 +27,7 @@ from protopyramid.explanations.origin import Origin, open_sample
 from protopyramid.explanations.result import Explanation, PrototypePart, contribution_sums
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.ood import limits_for, ood_features
+from protopyramid.inference.reference import reference_for
 from protopyramid.inference.requests import region_sample
 from protopyramid.metrics.softmax import softmax
 from protopyramid.model.activation import Box, activation_boxes
@@ -52,12 +53,14 @@ def explain_file(
     image: str | Path,
     name: str | None = None,
     region: Box | None = None,
-    evidence: bool = False,
+    evidence: bool = True,
+    against: str | None = None,
 ) -> Explanation:
     """The explanation of an image file, called `name` or else by the file's name.
 
     region: what the model is to see, x0, y0, x1, y1 in pixels of the file, made square around its centre.
-    evidence: whether to find the evidence regions of the strongest prototypes, too.
+    evidence: whether to find the evidence regions of the strongest prototypes, too. against: the class that
+    the predicted one is compared with, by default the runner-up.
     """
     path = Path(image)
     if not is_file(path):
@@ -65,7 +68,7 @@ def explain_file(
     called = name or path.name
     sample = Sample(0, called, path, label="", split="test")
     marked = sample if region is None else region_sample(path, region, called)
-    explanation = explain_sample(run, marked)
+    explanation = explain_sample(run, marked).compared_with(against)
     return explanation.with_evidence() if evidence else explanation
 
 
@@ -121,6 +124,7 @@ def _explained(run: Run, prepared: PreparedImage, evidence: Evidence) -> Explana
         run=run,
         evidence=evidence,
         unlike_training=_unlike_training(run, prepared.image, evidence),
+        reference=reference_for(run),
         origin=prepared.origin,
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,19 @@ import torch
 from numpy.typing import NDArray
 
 from protopyramid.errors import UserError
+from protopyramid.explanations.contrast import (
+    Contrast,
+    ContrastPart,
+    check_class,
+    contrast,
+    contrast_json,
+    runner_up,
+)
 from protopyramid.explanations.evidence import EvidenceRegion, find_evidence
 from protopyramid.explanations.origin import Origin, input_origin
 from protopyramid.explanations.saliency import grad_cam
 from protopyramid.inference.batches import device_of, model_input
+from protopyramid.inference.reference import Reference
 from protopyramid.model.activation import Box, MaskedRegion, Region, activation_region, region_of
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import Picture, from_picture, prototype_map
@@ -28,7 +38,7 @@ if TYPE_CHECKING:
     # Matplotlib is imported only when something is drawn.
     from matplotlib.figure import Figure
 
-    from protopyramid.figures.case_figure import CaseFigureData, CaseRow, Prediction, RunnerUp
+    from protopyramid.figures.case_figure import CaseFigureData, CaseRow, Lead, Prediction
     from protopyramid.figures.drawing import Sheet
 
 TOP = 5
@@ -37,6 +47,7 @@ NO_CONTRIBUTIONS = (
     "contribution of its own."
 )
 COLOUR_MAP = "inferno"  # as in figures/drawing.py
+SUFFIXES = (".png", ".pdf", ".svg", ".json")  # of what an explanation can be written as
 
 
 @dataclass(frozen=True)
@@ -78,6 +89,8 @@ class Explanation:
     it is unlike the training data; None if the run cannot tell (no thresholds.json). `origin`: where the
     picture lies in its file; None for one that was given at the size of the model's input.
     `evidence_regions`: by prototype, those that `with_evidence` has found (None for a flat map).
+    `reference`: what an average training image scores, None where the run does not know it; `rival`: the
+    class that was chosen to compare with.
     """
 
     image: str
@@ -91,6 +104,33 @@ class Explanation:
     unlike_training: bool | None = None
     origin: Origin | None = field(default=None, repr=False)
     evidence_regions: Mapping[int, EvidenceRegion | None] = field(default_factory=dict, repr=False)
+    reference: Reference | None = field(default=None, repr=False)
+    rival: str | None = None
+
+    @property
+    def against(self) -> str | None:
+        """The class that the predicted one is compared with: the chosen one, or else the runner-up.
+
+        None where the model has one class only. The predicted class itself cannot be a rival.
+        """
+        if self.rival not in (None, self.predicted):
+            return self.rival
+        return runner_up(self.logits, self.predicted)
+
+    def compared_with(self, against: str | None) -> Explanation:
+        """This explanation against another class than the runner-up; None for the runner-up."""
+        return replace(self, rival=check_class(against, list(self.logits)))
+
+    @cached_property
+    def contrast(self) -> Contrast:
+        """What each prototype adds to the difference between the predicted class and `against`."""
+        averages = None if self.reference is None else self.reference.scores
+        return contrast(self.prototypes, self.predicted, self.against, averages)
+
+    def shown(self, top: int = TOP) -> list[PrototypePart]:
+        """The prototypes that figures show: those that set the two classes apart most."""
+        by_index = {part.index: part for part in self.prototypes}
+        return [by_index[index] for index in self.contrast.strongest(top)]
 
     @property
     def framing(self) -> str | None:
@@ -101,6 +141,22 @@ class Explanation:
     def note(self) -> str | None:
         """What the explanation cannot say because of the model's head, where that is so."""
         return NO_CONTRIBUTIONS if self.run.model.hidden is not None else None
+
+    @property
+    def summary(self) -> str:
+        """What the model says in one line: a warning first, where there is one."""
+        from protopyramid.figures.film import headline
+        from protopyramid.figures.text import percent
+
+        name, shares = self.predicted, self.probabilities
+        said = headline(name, percent(shares[name]), bool(self.unlike_training), bool(self.framing))
+        if said.note:
+            stop = "" if said.title.endswith("?") else "."
+            return f"{said.title}{stop} {said.below}. {said.note}"
+        against = (
+            "" if self.against is None else f", {self.against} {percent(shares[self.against])}"
+        )
+        return f"{name} {percent(shares[name])}{against}"
 
     def strongest(self, top: int = TOP, class_name: str | None = None) -> list[PrototypePart]:
         """The prototypes that matter most for a class (the predicted one), those for it first."""
@@ -116,9 +172,12 @@ class Explanation:
     def with_evidence(self, top: int = TOP) -> Explanation:
         """This explanation with the evidence regions of the `top` strongest prototypes.
 
-        Costs about five forward passes and one backward pass per prototype.
+        Costs about four forward passes and one backward pass per prototype. A model without prototypes has
+        none.
         """
-        shown = [part.index for part in self.strongest(top)]
+        if not self.prototypes:
+            return self
+        shown = [part.index for part in self.shown(top)]
         found = find_evidence(self.run, from_picture(self.picture), shown)
         return replace(self, evidence_regions=found)
 
@@ -143,8 +202,11 @@ class Explanation:
             "predicted": self.predicted,
             "logits": self.logits,
             "probabilities": self.probabilities,
+            "against": self.against,
+            "reference": self._reference_json(),
             "prototypes": [part.to_json() for part in self.prototypes],
         }
+        content = contrast_json(content, self.contrast)
         if self.note:
             content["note"] = self.note
         origin = self.origin or input_origin(len(self.picture))
@@ -154,6 +216,14 @@ class Explanation:
                 found = self.evidence_regions[part["index"]]
                 part["evidence"] = None if found is None else _evidence_json(found, origin)
         return content
+
+    def _reference_json(self) -> dict[str, Any] | None:
+        """The average training image: what it is a mean of, and its logits."""
+        if self.reference is None:
+            return None
+        weights = self.run.model.head.weight.detach().cpu()
+        logits = dict(zip(self.logits, self.reference.logits(weights), strict=True))
+        return {"split": self.reference.split, "images": self.reference.images, "logits": logits}
 
     def figure(
         self, top: int = TOP, colour_map: str = COLOUR_MAP, mask: NDArray[Any] | None = None
@@ -196,10 +266,10 @@ class Explanation:
         self, paths: Sequence[str | Path], top: int = TOP, colour_map: str = COLOUR_MAP
     ) -> list[Path]:
         """Write several files; the figure is drawn once."""
-        from protopyramid.figures.drawing import SUFFIXES, save_figure
+        from protopyramid.figures.drawing import save_figure
 
         targets = [Path(path) for path in paths]
-        unknown = [path for path in targets if path.suffix.lower() not in (*SUFFIXES, ".json")]
+        unknown = [path for path in targets if path.suffix.lower() not in SUFFIXES]
         if unknown:
             raise UserError(
                 f"{unknown[0]}: cannot save an explanation in this format; "
@@ -232,6 +302,19 @@ class Explanation:
         )
 
 
+def check_formats(formats: Sequence[str]) -> list[str]:
+    """The suffixes of formats that an explanation can be written in; else a UserError."""
+    suffixes = [f".{each.strip().lower()}" for each in formats]
+    unknown = [suffix[1:] for suffix in suffixes if suffix not in SUFFIXES]
+    if unknown or not suffixes:
+        named = f'"{unknown[0]}"' if unknown else "no format"
+        known = ", ".join(suffix[1:] for suffix in SUFFIXES)
+        raise UserError(
+            f"--format: cannot write {named}; choose among {known}, as in --format png,json"
+        )
+    return list(dict.fromkeys(suffixes))
+
+
 def _evidence_json(found: EvidenceRegion, origin: Origin) -> dict[str, Any]:
     box = list(origin.mapping.fractions_to_file(found.box))
     return {"box_pixels": box, "share": found.share, "kept": found.kept}
@@ -248,55 +331,49 @@ def _prediction(explanation: Explanation) -> Prediction:
         explanation.probabilities,
         unlike=bool(explanation.unlike_training),
         film=bool(explanation.framing),
+        against=explanation.against,
     )
 
 
 def _case_figure_data(
     explanation: Explanation, top: int, mask: NDArray[Any] | None
 ) -> CaseFigureData:
-    """The strongest prototypes as rows, and what the others add."""
+    """The prototypes that set two classes apart as rows, and what the others add."""
     from protopyramid.figures.case_figure import CaseFigureData
 
-    shown = explanation.strongest(top)
+    shown = explanation.shown(top)
     indices = {part.index for part in shown}
-    others = [part for part in explanation.prototypes if part.index not in indices]
+    reference = explanation.reference
     return CaseFigureData(
         prediction=_prediction(explanation),
         image=explanation.picture,
         rows=_case_rows(explanation, shown),
-        others=len(others),
-        shown_sums=contribution_sums(shown, explanation.logits),
-        other_sums=contribution_sums(others, explanation.logits),
+        lead=_lead(explanation.contrast, indices),
+        reference=None if reference is None else reference.words,
         mask=mask,
         tta=explanation.run.config.model.tta,
         evidence=bool(explanation.evidence_regions),
-        runner_up=_runner_up(explanation),
     )
 
 
-def _runner_up(explanation: Explanation) -> RunnerUp | None:
-    """What the class with the second largest total gets from its own prototypes and from others."""
-    from protopyramid.figures.case_figure import RunnerUp
+def _lead(found: Contrast, shown: Set[int]) -> Lead:
+    """How the lead over a class comes about: an average image, and the prototypes of either side."""
+    from protopyramid.figures.case_figure import Lead, Side
 
-    rivals = {n: x for n, x in explanation.logits.items() if n != explanation.predicted}
-    if not rivals:
-        return None
-    name = max(rivals, key=lambda each: rivals[each])
-    own = [part for part in explanation.prototypes if part.class_name == name]
-    others = [part for part in explanation.prototypes if part.class_name != name]
-    return RunnerUp(
-        name,
-        len(own),
-        contribution_sums(own, [name])[name],
-        len(others),
-        contribution_sums(others, [name])[name],
-    )
+    def side(parts: Sequence[ContrastPart]) -> Side:
+        rows = [part for part in parts if part.index in shown]
+        sums = (math.fsum(part.points for part in some) for some in (parts, rows))
+        return Side(len(parts), next(sums), len(rows), next(sums))
+
+    ahead, behind = found.sides
+    return Lead(found.reference, side(ahead), side(behind), found.total)
 
 
 def _case_rows(explanation: Explanation, parts: Sequence[PrototypePart]) -> list[CaseRow]:
     from protopyramid.figures.case_figure import CaseRow
 
     cases = explanation.run.cases.look_up(part.index for part in parts)
+    found = {part.index: part for part in explanation.contrast.parts}
     return [
         CaseRow(
             index=part.index,
@@ -306,10 +383,12 @@ def _case_rows(explanation: Explanation, parts: Sequence[PrototypePart]) -> list
             case_image=cases[part.index].image,
             case_region=cases[part.index].region,
             score=part.score,
-            weight=part.weights[explanation.predicted],
-            contribution=part.contributions[explanation.predicted],
+            average=found[part.index].average,
+            weight=found[part.index].weight,
+            points=found[part.index].points,
             case_cell=cases[part.index].cell,
             case_label=cases[part.index].record.label,
+            case_note=cases[part.index].note,
         )
         for part in parts
     ]

@@ -42,7 +42,7 @@ class BlackBoxFigureData:
 def black_box_figure(data: BlackBoxFigureData, colour_map: str = COLOUR_MAP) -> Sheet:
     """Draw the prediction, the image and the saliency map, and say what they cannot tell."""
     sheet = Sheet(14.6, 6.4)
-    draw_header(sheet, data.prediction, totals="logit")
+    draw_header(sheet, data.prediction)
     sheet.rule(0.3, 14.3, 1.85, MUTED)
     first = "Your image" if data.mask is None else "Your image (dashed: annotation)"
     second = f"Grad-CAM for {shortened(data.prediction.predicted)}"

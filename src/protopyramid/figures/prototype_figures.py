@@ -16,7 +16,7 @@ from protopyramid.figures.drawing import (
     Sheet,
 )
 from protopyramid.figures.level_figure import level_title
-from protopyramid.figures.scale import THIN, GalleryItem, draw_scale, magnification
+from protopyramid.figures.scale import THIN, GalleryItem, draw_scale, draw_tag, magnification
 from protopyramid.figures.text import decimal, shortened
 from protopyramid.model.activation import Region
 
@@ -41,12 +41,13 @@ def gallery_figure(
     title: str,
     colour_map: str = COLOUR_MAP,
     regions: bool = False,
+    looked_at: str = "",
 ) -> Sheet:
     """Prototypes by class (down) and level (across): the source image and the prototype's patch.
 
     With `regions`, the region of the activation map and its heat are shown instead; they are 5 % of the
     image on every level, so they do not tell the scale of a prototype. A single class is not named again
-    below the title.
+    below the title. looked_at: the images on which the pale prototypes never matter.
     """
     levels = sorted({item.level for item in items}) or [5]
     groups = {
@@ -59,7 +60,8 @@ def gallery_figure(
     space = 0.5 if len(classes) > 1 else 0.0
     height = TOP + sum(heights[n] * (PAIR_TILE + PAIR_GAP) + space for n in shown) + 0.35
     sheet = Sheet(max(LEFT + len(levels) * PAIR + 0.2, 10.6), max(height, 2.2))
-    _draw_gallery_head(sheet, title, levels, _gallery_note(items, regions))
+    drawn = [item for item in items if item.class_name in shown]
+    _draw_gallery_head(sheet, title, levels, _gallery_note(drawn, regions, looked_at))
     enlarged = magnification(items, PAIR_TILE)
     y = TOP
     for name in shown:
@@ -78,9 +80,14 @@ def gallery_figure(
     return sheet
 
 
-def _gallery_note(items: Sequence[GalleryItem], regions: bool) -> str:
+def _gallery_note(items: Sequence[GalleryItem], regions: bool, looked_at: str) -> str:
     note = REGION_NOTE if regions else SCALE_NOTE
-    return note + (OTHER_NOTE if any(item.other_label for item in items) else "")
+    note += OTHER_NOTE if any(item.other_label for item in items) else ""
+    idle = sum(item.idle for item in items)
+    if not idle:
+        return note
+    on = f" on {looked_at}" if looked_at else ""
+    return f"{note} Pale: {idle} of {len(items)}, never among the three strongest{on}."
 
 
 def _draw_gallery_head(sheet: Sheet, title: str, levels: Sequence[int], note: str) -> None:
@@ -93,9 +100,9 @@ def _draw_gallery_head(sheet: Sheet, title: str, levels: Sequence[int], note: st
 
 def _draw_regions(sheet: Sheet, x: float, y: float, item: GalleryItem, colour_map: str) -> None:
     source = sheet.tile(x, y, PAIR_TILE)
-    source.show(item.image)
+    source.show(item.image, item.idle)
     source.mark(item.region, THIN)
-    source.tag(f"{item.index}")
+    draw_tag(source, item)
     if item.other_label is not None:
         source.tag_other(item.other_label)
     heat = sheet.tile(x + PAIR_TILE + PAIR_GAP, y, PAIR_TILE)

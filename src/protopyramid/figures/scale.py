@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from protopyramid.figures.drawing import OUTLINE, WHOLE, Picture, Sheet, roomy
+from protopyramid.figures.drawing import INK, MUTED, OUTLINE, WHOLE, Picture, Sheet, Tile, roomy
 from protopyramid.model.activation import Box, Region
 
 CELLS = 3  # cells per side of an enlarged part: the prototype's own, and its eight neighbours
 REACH = OUTLINE
 THIN = 0.8  # lines on small tiles
+IDLE = "never matters"
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class GalleryItem:
     cell: the square of the image that the prototype was taken from, as fractions x0, y0, x1, y1; reach: the
     part of the image that it mostly depends on; field: the part that it can depend on at all, None where
     they are not known; other_label: the label of the source image where it is another than the
-    prototype's class.
+    prototype's class; idle: whether it never matters, on any image that was looked at; note: what is written
+    on the image where its picture was not shared.
     """
 
     index: int
@@ -35,6 +37,8 @@ class GalleryItem:
     reach: Box | None = None
     field: Box | None = None
     other_label: str | None = None
+    idle: bool = False
+    note: str = ""
 
     @property
     def part(self) -> Box:
@@ -64,18 +68,25 @@ def draw_scale(
     enlarged: inches per image side, the same for all prototypes of a figure.
     """
     source = sheet.tile(x, y, tile)
-    source.show(item.image)
+    source.show(item.image, item.idle)
     if item.field is not None and item.field != WHOLE:
         source.draw_field(item.field)
     if item.reach is not None:
         source.draw_box(item.reach, REACH, THIN)
     source.draw_box(item.cell, width=THIN)
-    source.tag(f"{item.index}")
+    draw_tag(source, item)
     if item.other_label is not None:
         source.tag_other(item.other_label)
+    elif item.note:
+        source.tag(item.note, corner=(0.97, 0.97 if item.cell[1] < 0.6 else 0.03))
     part = sheet.magnified(x + tile + gap, y, tile, enlarged, item.part)
-    part.show(item.image)
+    part.show(item.image, item.idle)
     part.draw_box(item.cell, width=THIN)
+
+
+def draw_tag(tile: Tile, item: GalleryItem) -> None:
+    """The prototype's number and, where it never matters, that it does not."""
+    tile.tag(f"{item.index} {IDLE}" if item.idle else f"{item.index}", MUTED if item.idle else INK)
 
 
 def pixels(box: Box, image: Picture) -> int:

@@ -246,7 +246,7 @@ def write_limits(folder: RunFolder, limits: Limits | None, digest: str) -> None:
     """
     if limits is None:
         warnings.warn(
-            f"{folder.path}: the validation images come from fewer than two patients, so there are no "
+            f"{folder.path.name}: the validation images come from fewer than two patients, so there are no "
             "out-of-distribution limits and no image will be flagged as unlike the training data",
             stacklevel=2,
         )
@@ -287,7 +287,7 @@ def limits_for(run: Run) -> Limits | None:
     """The limits of a run, read once; UserError where they were computed for another model or settings."""
     if not (run.folder / FILE).is_file():
         return None
-    stamp = (_stamp(run, FILE), _stamp(run, layout.MODEL), _settings(run.config))
+    stamp = (file_stamp(run, FILE), file_stamp(run, layout.MODEL), _settings(run.config))
     known = run.cache.get(FILE)
     if known is None or known[0] != stamp:
         known = (stamp, _checked_limits(run))
@@ -319,7 +319,13 @@ def _checked_limits(run: Run) -> Limits | None:
 
 def limits_digest(run: Run) -> str:
     """Hash of what the limits of a run hold for: the saved model and the settings that they see."""
-    return digest_of(read_file(run.folder / layout.MODEL, WEIGHTS), run.config)
+    stamp = (file_stamp(run, layout.MODEL), _settings(run.config))
+    known = run.cache.get("digest")
+    if known is None or known[0] != stamp:
+        known = (stamp, digest_of(read_file(run.folder / layout.MODEL, WEIGHTS), run.config))
+        run.cache["digest"] = known
+    digest: str = known[1]
+    return digest
 
 
 def digest_of(model: bytes, config: Config) -> str:
@@ -348,8 +354,12 @@ def _settings(config: Config) -> str:
     return json.dumps(settings, sort_keys=True)
 
 
-def _stamp(run: Run, name: str) -> tuple[int, int]:
-    facts = (run.folder / name).stat()
+def file_stamp(run: Run, name: str) -> tuple[int, int] | None:
+    """When a file of the run folder was written, and its size; None where there is none."""
+    try:
+        facts = (run.folder / name).stat()
+    except FileNotFoundError:
+        return None
     return facts.st_mtime_ns, facts.st_size
 
 

@@ -78,7 +78,7 @@ def saved(explanation: Explanation, form: str) -> bytes:
         return json.dumps(explanation.to_json(), indent=1).encode()
     from protopyramid.figures.drawing import figure_bytes
 
-    return figure_bytes(explanation.figure(), form)
+    return figure_bytes(explanation.sheet(), form)
 
 
 def _attachment(form: str) -> dict[str, str]:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from protopyramid.data.images import prepare_sample
+from protopyramid.evaluation.results import read_evaluation
+from protopyramid.explanations.evidence import find_evidence
 from protopyramid.figures.drawing import COLOUR_MAP, save_figure
 from protopyramid.figures.level_figure import level_figure
 from protopyramid.figures.prototype_figures import (
@@ -17,9 +19,12 @@ from protopyramid.figures.prototype_figures import (
     neighbours_figure,
 )
 from protopyramid.figures.scale import GalleryItem
+from protopyramid.inference.reference import reference_for
+from protopyramid.model.activation import MaskedRegion
 from protopyramid.model.receptive_field import receptive_field
 from protopyramid.prototypes.cases import Case, layer_of, to_picture
 from protopyramid.prototypes.neighbours import Neighbour
+from protopyramid.prototypes.placeholder import NOT_SHARED
 from protopyramid.prototypes.reach import prototype_reach
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.records import PrototypeRecord
@@ -34,10 +39,26 @@ def gallery_items(run: Run) -> list[GalleryItem]:
     """All prototypes with their cases, to draw; UserError for a black box."""
     layer_of(run.model)
     cases = run.cases.look_up(record.index for record in run.prototypes)
-    return [_gallery_item(case) for case in cases.values()]
+    never = set(idle_prototypes(run)[0])
+    return [_gallery_item(case, index in never) for index, case in cases.items()]
 
 
-def _gallery_item(case: Case) -> GalleryItem:
+def idle_prototypes(run: Run) -> tuple[tuple[int, ...], str]:
+    """The prototypes that never matter, and the images that were looked at; ((), "") if none were.
+
+    On the training images whose scores the run keeps, or else on an evaluated split.
+    """
+    reference = reference_for(run)
+    if reference is not None and reference.unused is not None:
+        return reference.unused, reference.images_text
+    for split in ("validation", "test"):
+        found = read_evaluation(run.folder, split)
+        if found is not None and found.health is not None:
+            return found.health.unused, f"{found.n} {split} images"
+    return (), ""
+
+
+def _gallery_item(case: Case, idle: bool) -> GalleryItem:
     return GalleryItem(
         index=case.record.index,
         class_name=case.record.class_name,
@@ -46,6 +67,8 @@ def _gallery_item(case: Case) -> GalleryItem:
         region=case.region,
         cell=case.cell,
         other_label=case.record.other_label,
+        idle=idle,
+        note="" if case.pictured else NOT_SHARED,
     )
 
 
@@ -54,12 +77,25 @@ def write_gallery(
 ) -> Path:
     """Write prototypes_gallery.png: all prototypes by class and level.
 
-    `regions` shows where each prototype activates instead of the patch that it is.
+    `regions` shows the evidence region of each prototype on its source image instead of the patch that it
+    is: one backward and about four forward passes per prototype.
     """
     title = f"Prototypes of {run.name} by class and level"
     classes = run.config.data.classes
-    figure = gallery_figure(gallery_items(run), classes, title, colour_map, regions)
+    items = gallery_items(run)
+    if regions:
+        items = [_with_evidence(run, item) for item in items]
+    looked_at = idle_prototypes(run)[1]
+    figure = gallery_figure(items, classes, title, colour_map, regions, looked_at)
     return save_figure(figure, Path(out) / GALLERY)
+
+
+def _with_evidence(run: Run, item: GalleryItem) -> GalleryItem:
+    """A prototype with its evidence region in place of the strongest 5 % of its map."""
+    found = find_evidence(run, run.cases.source(item.index), [item.index])[item.index]
+    if found is None:
+        return item
+    return replace(item, region=MaskedRegion(item.region.activation, found.mask, found.box))
 
 
 def write_levels(run: Run, out: str | Path) -> list[Path]:

@@ -50,7 +50,12 @@ It is a black box: heat maps (Grad-CAM) show where its score reacts, not why."""
 
 
 def write_model_card(run: Run, evaluation: Evaluation | None = None) -> Path:
-    """Write MODEL_CARD.md into the run folder and return its path."""
+    """Write MODEL_CARD.md into the run folder and return its path.
+
+    A packed model keeps the card that it came with: it tells of data and results that are not here.
+    """
+    if run.package is not None and (run.folder / CARD).is_file():
+        return run.folder / CARD
     results = evaluation if evaluation is not None else read_evaluation(run.folder)
     facts = run_facts(run)
     parts = [

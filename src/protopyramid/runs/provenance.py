@@ -75,8 +75,11 @@ class Provenance(BaseModel):
         return {digest for images in self.splits.values() for digest in images.values()}
 
     def manifest_from(self, folder: Path) -> Path | None:
-        """The manifest that the run in `folder` was trained on, if it still exists."""
-        if not self.manifest_path:
+        """The manifest that the run in `folder` was trained on, if it still exists.
+
+        A packed model comes from elsewhere: a path that it names is never followed.
+        """
+        if not self.manifest_path or Path(folder, layout.PACKAGE).is_file():
             return None
         path = Path(folder, self.manifest_path)  # an absolute path stays itself
         return real_path(path) if is_file(path) else None

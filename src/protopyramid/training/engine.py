@@ -18,6 +18,7 @@ from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import read_provenance
+from protopyramid.runs.shelf import find_run
 from protopyramid.training.checkpoint import has_checkpoint
 from protopyramid.training.data_check import training_manifest
 from protopyramid.training.distributed import on_rank_zero, start_fabric
@@ -52,7 +53,7 @@ def train_run(
     folder = RunFolder(out)
     keep_freed_memory()
     fabric = start_fabric(devices, config.train.precision, accelerator)
-    source = Path(backbone_from) if backbone_from else None
+    source = find_run(backbone_from) if backbone_from else None
     shared = Path(cache) if cache else None
     with ExitStack() as held:
         if not fabric.is_global_zero:  # the first process has said what it would warn of

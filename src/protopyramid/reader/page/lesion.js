@@ -104,7 +104,7 @@ export function mount(root, app) {
       pane.viewer.square = explanation.region;
       pane.viewer.changed();
       if (pane === active) showAnswer();
-      pane.hint(box || isFilm(film) ? "" : words.wholeHint);
+      pane.hint(box || isFilm(film) ? "" : words.wholeHint, true);
     } catch (error) {
       if (asked === pane.asked) pane.hint("");
       app.fail(error);

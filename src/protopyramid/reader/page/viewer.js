@@ -5,7 +5,7 @@
 // (context, viewer) that draw over the film in pixels of the screen.
 
 import { listen } from "./pointer.js";
-import { bounds, boxShape, ellipse, handles, lengthOf, moved, resized, rulerShape, withHandle, within } from "./shapes.js";
+import { bounds, boxShape, ellipse, handles, lengthText, moved, resized, rulerShape, withHandle, within } from "./shapes.js";
 import { Tiles } from "./tiles.js";
 
 const MARK = "#ffffff";
@@ -329,9 +329,7 @@ export class Viewer extends EventTarget {
     path.lineTo(...b);
     halo(context, () => context.stroke(path), RULER, 2);
     this.drawHandles(context, this.ruler, RULER, this.tool === "ruler");
-    const { value, unit } = lengthOf(this.ruler, this.film.spacing);
-    const text = `${value.toFixed(unit === "mm" ? 1 : 0)} ${unit}`;
-    label(context, text, (a[0] + b[0]) / 2 + 10, (a[1] + b[1]) / 2 - 12, RULER);
+    label(context, lengthText(this.ruler, this.film.spacing), (a[0] + b[0]) / 2 + 10, (a[1] + b[1]) / 2 - 12, RULER);
   }
 
   drawLit(context) {

@@ -211,7 +211,7 @@ export const words = {
   invert: "Invert",
   flip: "Flip",
   two: "Two views",
-  presets: "window preset…",
+  presets: "window…",
   presetNames: { opened: "as opened", full: "full range", tissue: "tissue", dense: "dense tissue" },
   overlay: "How evidence is shown",
   overlays: { contour: "Contour", heat: "Heat", off: "Off" },
@@ -231,6 +231,7 @@ export const words = {
   wholeHint: "The model looks at the whole image. Drag a box to have it look at one lesion.",
   zoomStatus: (zoom) => `zoom ${zoom} %`,
   windowStatus: (low, high) => `window ${low} – ${high}`,
+  rulerStatus: (length) => `ruler ${length}`,
   boxStatus: (size, unit) => `lesion ${size} ${unit}`,
 
   // What the model says
