@@ -34,7 +34,7 @@ export const words = {
     save: "Save as a new run",
     cancel: "Cancel",
     saving: "Saving…",
-    saved: (name) => `Saved as ${name}. Choose it under Model to read with it.`,
+    saved: (name, folder) => `Saved as ${name} in ${folder}. Choose it under Model to read with it.`,
     open: "Save as a new run…",
   },
 
