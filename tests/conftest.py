@@ -39,6 +39,7 @@ SLOW = (
     "prototypes",
     "reader",
     "reports",
+    "sharing",
     "studies/test_crossval.py",
     "studies/test_job.py",
     "studies/test_pool.py",
