@@ -1,4 +1,4 @@
-# make setup | demo | reader | model | model-phantoms | test | test-fast | lint | format | docs | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks | results-faithfulness
+# make setup | demo | reader | model | model-phantoms | test | test-fast | lint | format | docs | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks | results-outlined | results-faithfulness | test-hostile | audit | lock | sbom
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +12,7 @@ CESM ?= ../shared/data/cesm-margins/manifest.csv
 SHIPPED := src/protopyramid/shipped
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo reader model model-phantoms test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-faithfulness clean
+.PHONY: setup demo reader model model-phantoms test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-outlined results-faithfulness test-hostile audit lock sbom clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -59,6 +59,23 @@ test: lint
 test-fast: setup
 	$(BIN)/python -m pytest -q -n 2 -m "not slow"
 
+# Every entry point with every kind of bad input: more than 5,000 cases, an hour or so on one core.
+# One part of them: make test-hostile HOSTILE="--part 1/8".
+HOSTILE ?=
+test-hostile: setup
+	$(BIN)/python -m tests.hostile $(HOSTILE)
+
+# Known vulnerabilities of the pinned versions (where the network can be asked) and their licences.
+audit: setup
+	$(BIN)/python -m tools.supply audit
+
+# requirements.lock, with hashes, from constraints.txt; and the SBOM of a release, in CycloneDX.
+lock: setup
+	$(BIN)/python -m tools.supply lock
+
+sbom: setup
+	$(BIN)/python -m tools.supply sbom --out dist/protopyramid.cdx.json
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -84,7 +101,8 @@ results-ablations: setup
 
 # PRECISION=bf16-mixed is faster on CPUs with bf16 instructions and far slower on others (docs/scaling.md).
 PRECISION ?= 32-true
-REAL = --data $(CBIS) --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION) --workers $(WORKERS)
+SETTINGS = --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION) --workers $(WORKERS)
+REAL = --data $(CBIS) $(SETTINGS)
 
 results-cbis: setup
 	$(BIN)/protopyramid study studies/cbis.toml --out results/cbis $(REAL)
@@ -98,6 +116,16 @@ results-long: setup
 
 results-looks: setup
 	$(BIN)/protopyramid study studies/cbis-looks.toml --out results/cbis-long $(REAL)
+
+# Film and digital mammograms: the three manifests are joined first. Pieces: PIECE="--seeds 0 --variants vgg16-all,protopyramid-all"
+CMMD ?= ../shared/data/tompei-margins/manifest.csv
+CESM ?= ../shared/data/cesm-margins/manifest.csv
+OUTLINED = results/outlined
+PIECE ?=
+
+results-outlined: setup
+	$(BIN)/protopyramid data join film=$(CBIS) cmmd=$(CMMD) cesm=$(CESM) $(OUTLINED)/margins.csv
+	$(BIN)/protopyramid study studies/outlined.toml --out $(OUTLINED) $(SETTINGS) --data $(OUTLINED)/margins.csv $(PIECE)
 
 # Measures the runs that results-phantom and results-cbis have trained; trains nothing.
 results-faithfulness: setup

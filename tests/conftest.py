@@ -33,6 +33,7 @@ SLOW = (
     "explanations",
     "exporting",
     "golden",
+    "hostile",
     "inference/test_batches.py",
     "model/test_portability.py",
     "prototypes",
