@@ -30,6 +30,7 @@ SLOW = (
     "data/negatives",
     "data/test_phantoms.py",
     "evaluation",
+    "faults",
     "explanations",
     "exporting",
     "golden",
