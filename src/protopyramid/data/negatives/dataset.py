@@ -37,6 +37,7 @@ from protopyramid.errors import UserError
 from protopyramid.utils.csv_files import read_table
 from protopyramid.utils.files import (
     check_output_folder,
+    holds_anything,
     make_folder,
     remove_partial,
     write_json,
@@ -220,7 +221,7 @@ def _open(folder: Path, settings: Mapping[str, object]) -> None:
             if before.get(key) != value:
                 what = "other films or lesions" if key == "inputs" else f"{key} {before.get(key)}"
                 raise UserError(f"{folder}: was started with {what}; give another folder")
-    elif is_folder(folder) and any(folder.iterdir()):
+    elif holds_anything(folder):
         raise UserError(f"{folder}: is not empty; give another folder")
     write_json(path, settings)  # first: it makes the folder ours
     make_folder(folder / "images")
