@@ -30,7 +30,7 @@ from protopyramid.inference.ood import limits_for, ood_features
 from protopyramid.inference.reference import reference_for
 from protopyramid.inference.requests import region_sample
 from protopyramid.metrics.softmax import softmax
-from protopyramid.model.activation import Box, activation_regions
+from protopyramid.model.activation import Box, activation_boxes
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import layer_of, to_picture
 from protopyramid.runs.run import Run
@@ -178,9 +178,9 @@ def _boxes(run: Run, evidence: Evidence) -> list[Box]:
     """The box around the region of every prototype, in their order."""
     size = run.config.data.image_size
     return [
-        region.box
+        box
         for level in layer_of(run.model).slices
-        for region in activation_regions(evidence.maps[level][0], size, size)
+        for box in activation_boxes(evidence.maps[level][0], size, size)
     ]
 
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+SAMPLED = 7  # of so many values one is looked at, to guess a threshold
 PERCENTILE = 0.95  # IAIA-BL: a prototype activates on the top 5 % of its activation map
 
 Box = tuple[float, float, float, float]
@@ -92,11 +93,17 @@ def strongest_region(activation: Tensor, percentile: float = PERCENTILE) -> Tens
     A constant map is kept whole: no part of it is stronger than another.
     """
     flat = activation.flatten(-2).float()
-    # Pixels >= the (interpolated) percentile are those >= the next value above it: one selection
-    # instead of the sort of torch.quantile, and no limit on the number of elements.
+    return (flat >= _threshold(flat, percentile)).view(activation.shape)
+
+
+def _threshold(flat: Tensor, percentile: float = PERCENTILE) -> Tensor:
+    """The least value of the region of each map. (..., n) -> (..., 1).
+
+    Pixels >= the (interpolated) percentile are those >= the next value above it: one selection instead of
+    the sort of torch.quantile, and no limit on the number of elements.
+    """
     rank = math.ceil(round(percentile * (flat.shape[-1] - 1), 6)) + 1
-    threshold = _ranked(flat.detach(), rank)
-    return (flat >= threshold).view(activation.shape)
+    return _ranked(flat.detach(), rank)
 
 
 def region_box(region: Tensor) -> Box:
@@ -120,6 +127,28 @@ def region_box(region: Tensor) -> Box:
     )
 
 
+def activation_boxes(maps: Tensor, height: int, width: int) -> list[Box]:
+    """The box around the region of each similarity map, as in `activation_regions`. (m, h, w) -> m boxes.
+
+    Rows and columns that hold a pixel of the region are found by their maxima: no mask is made.
+    """
+    activation = activation_maps(maps[None].float(), height, width)[0]
+    threshold = _threshold(activation.flatten(1))
+    sides = [(activation.amax(dim) >= threshold).cpu().numpy() for dim in (1, 2)]  # columns, rows
+    boxes = []
+    for columns, rows in zip(*sides, strict=True):
+        (x0, x1), (y0, y1) = _extent(columns), _extent(rows)
+        boxes.append((x0, y0, x1, y1))
+    return boxes
+
+
+def _extent(held: NDArray[np.bool_]) -> tuple[float, float]:
+    """From where to where a line of cells (n,) holds something, as fractions; all of it if nothing."""
+    found = np.flatnonzero(held)
+    first, last = (int(found[0]), int(found[-1])) if len(found) else (0, len(held) - 1)
+    return first / len(held), (last + 1) / len(held)
+
+
 def contour_lines(values: NDArray[np.float32], level: float) -> list[NDArray[np.float64]]:
     """The closed lines around the pixels above a level, each (n, 2): x and y as fractions of the image.
 
@@ -139,6 +168,22 @@ def _ranked(flat: Tensor, rank: int) -> Tensor:
     """The value of that rank, 1 the smallest, in each row. (..., n) -> (..., 1)."""
     if flat.device.type != "cpu":
         return flat.kthvalue(rank, dim=-1, keepdim=True).values
-    # On a CPU, five times as fast as kthvalue and three times as fast as topk.
-    parted = np.partition(flat.numpy(), rank - 1, axis=-1)
-    return torch.from_numpy(parted[..., rank - 1 : rank].copy())
+    values = flat.numpy()
+    found = [_ranked_row(row, rank) for row in values.reshape(-1, values.shape[-1])]
+    return torch.tensor(np.array(found).reshape(*values.shape[:-1], 1))
+
+
+def _ranked_row(row: NDArray[np.float32], rank: int) -> np.float32:
+    """The value of that rank, 1 the smallest, of a row (n,).
+
+    On a CPU, selection by NumPy is five times as fast as kthvalue. For a high rank it need not look at all
+    values: those above a guess from every seventh are enough, if they are enough.
+    """
+    above = len(row) - rank  # how many values are larger
+    sample = row[::SAMPLED]
+    place = len(sample) - 1 - 2 * above // SAMPLED
+    if place > 0 and np.isfinite(row.sum()):
+        some = row[row >= np.partition(sample, place)[place]]
+        if len(some) > above:
+            return np.float32(np.partition(some, len(some) - 1 - above)[len(some) - 1 - above])
+    return np.float32(np.partition(row, rank - 1)[rank - 1])
