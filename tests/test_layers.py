@@ -27,6 +27,7 @@ ROOMS = [
     "explanations",
     "evaluation",
     "reports",
+    "sharing",
     "exporting",
     "api",
     "reader",

@@ -16,6 +16,7 @@ from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run, load_run
+from protopyramid.utils.arguments import as_path, paths_of, wrong_type
 from protopyramid.utils.files import check_output_folder
 from protopyramid.utils.opening import is_folder, real_path
 from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from protopyramid.evaluation.split import EvaluatedSplit
     from protopyramid.explanations.explanation import Explanation
     from protopyramid.exporting import Exported, Format
+    from protopyramid.inference.score_table import ScoreTable
     from protopyramid.prototypes.editing import EditPlan, Required, Weights
     from protopyramid.prototypes.neighbours import Neighbour
 
 Place = str | Path
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 COLOUR_MAP = "inferno"  # that of figures/drawing.py, which is imported only when something is drawn
+LONGEST_STEM = 200  # bytes of a file name, so that a number and a suffix have room
 FORMATS = ("png", "json")  # of an explanation; a PDF takes five times as long: when asked for
 
 
@@ -78,8 +81,8 @@ def train(
     finished: list[Run] = []
     path = train_run(
         config if isinstance(config, Config) else load_config(config),
-        data,
-        out,
+        as_path(data, "data"),
+        as_path(out, "out"),
         backbone_from=backbone_from,
         devices=devices,
         accelerator=accelerator,
@@ -93,28 +96,58 @@ def train(
 def finish(run: Run | Place) -> Run:
     """Write what a trained run still lacks: its scores, out-of-distribution limits, then its model card.
 
-    Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
+    Warns of unhealthy prototypes, and where they come from the image border, or from outside the annotation
+    more than by chance.
 
     What is there already is left as it is, so a call that was stopped can be repeated.
     """
     import torch
 
-    from protopyramid.inference.ood import limits_are_current, write_threshold
-    from protopyramid.prototypes.health import source_pointing, source_warnings
+    from protopyramid.inference.ood import limits_are_current
+    from protopyramid.prototypes.health import head_warnings, source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
     if run.config.train.threads:  # as in training: the number of threads can change the last digit
         torch.set_num_threads(run.config.train.threads)
-    keep_scores(run)
+    table = keep_scores(run)
     if not limits_are_current(run):
-        with progress_bar("computing out-of-distribution limits", announce=True) as update:
-            write_threshold(run, update)
+        _write_limits(run, table)
     if not (run.folder / layout.CARD).is_file():
-        for text in source_warnings(run, source_pointing(run)):
+        scores = None if table is None else table.train.scores
+        for text in [*head_warnings(run, scores), *source_warnings(run, source_pointing(run))]:
             warnings.warn(text, stacklevel=2)
         write_model_card(run)
     return run
+
+
+def keep_scores(run: Run) -> ScoreTable | None:
+    """The scores of a run with prototypes, written if it lacks them; None where its images are gone."""
+    from protopyramid.inference.ood import limits_digest
+    from protopyramid.inference.score_table import read_scores, write_scores
+    from protopyramid.prototypes.editing import score_table
+    from protopyramid.runs.provenance import training_manifest
+
+    if not run.prototypes:
+        return None
+    stored = read_scores(run)
+    if stored is not None or training_manifest(run) is None:
+        return stored
+    with progress_bar("scoring training and validation images", announce=True) as update:
+        table = score_table(run, progress=update)
+    write_scores(run.folder, table, limits_digest(run), run.provenance.splits)
+    return table
+
+
+def _write_limits(run: Run, table: ScoreTable | None) -> None:
+    """Write the out-of-distribution limits of a run, from its scores or else from its images."""
+    from protopyramid.inference.ood import limits_digest, write_limits, write_threshold
+
+    if table is None:
+        with progress_bar("computing out-of-distribution limits", announce=True) as update:
+            write_threshold(run, update)
+    elif len(table.validation):
+        write_limits(run.folder, table.limits(), limits_digest(run))
 
 
 # -- results -------------------------------------------------------------------------------------
@@ -293,7 +326,7 @@ def explain(
     name: str | None = None,
     *,
     region: Box | None = None,
-    evidence: bool = False,
+    evidence: bool | None = None,
     against: str | None = None,
 ) -> Explanation:
     """Explain one image: why this class and not another, as a sum over prototypes and their cases.
@@ -304,8 +337,8 @@ def explain(
         name: What the explanation calls the image; by default the file's name.
         region: What the model is to see, x0, y0, x1, y1 in pixels of the file; a region that is not square
             is made so around its centre. By default all of the image.
-        evidence: Also find the evidence regions of the strongest prototypes: the smallest parts of the image
-            that keep 90 % of the rise of their similarity.
+        evidence: Find the evidence regions of the strongest prototypes, by default if there are any: the
+            smallest parts of the image that keep 90 % of the rise of their similarity.
         against: The class that the predicted one is compared with, by default the runner-up.
 
     Example:
@@ -343,7 +376,7 @@ def explain_all(
     limit: int = 0,
     top: int = 5,
     colour_map: str = COLOUR_MAP,
-    evidence: bool = False,
+    evidence: bool | None = None,
     against: str | None = None,
     formats: Sequence[str] = FORMATS,
     unreadable: Callable[[Path, UserError], None] | None = None,
@@ -362,7 +395,7 @@ def explain_all(
         limit: The largest number of images; 0 means all.
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
-        evidence: Also find the evidence regions of the prototypes in the figure, and outline them there.
+        evidence: Outline the evidence regions of the prototypes in the figure, by default if there are any.
         against: The class that the predicted one is compared with, by default the runner-up.
         formats: What to write: `png`, `pdf`, `svg` (the figure) and `json` (all numbers).
         unreadable: As in `predict`.
@@ -397,8 +430,7 @@ def explain_all(
             unreadable(sample.image, error)
             continue
         explanation = explain_prepared(run, prepared.image, name, origin).compared_with(against)
-        if evidence:
-            explanation = explanation.with_evidence(top)
+        explanation = explanation.outlined(evidence, top)
         paths_written = [folder / f"{stem}{suffix}" for suffix in suffixes]
         explanation.save_all(paths_written, top, colour_map)
         yield SavedExplanation(explanation, paths_written, number, len(samples))
@@ -415,7 +447,7 @@ def distinct_stems(names: Sequence[str]) -> list[str]:
     taken: set[str] = set()
     stems = []
     for name in names:
-        plain = Path(name).stem
+        plain = Path(name).stem.encode()[:LONGEST_STEM].decode(errors="ignore")
         stem, number = plain, 2
         while stem.lower() in taken:
             stem, number = f"{plain}-{number}", number + 1
@@ -454,6 +486,8 @@ def compare(
     from protopyramid.evaluation.comparison import compare as compare_runs
     from protopyramid.explanations.saliency import METHODS
 
+    if not isinstance(runs, Sequence) or isinstance(runs, str | bytes) or not runs:
+        raise wrong_type("runs", "a list of runs or their folders", runs)
     loaded = [_loaded(run) for run in runs]
     _check_distinct(loaded)
     return compare_runs(loaded, data, split, bootstrap, seed, METHODS, progress)
@@ -526,12 +560,13 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
     from protopyramid.config import load_config
     from protopyramid.reports.architecture import write_architecture
     from protopyramid.runs.folder import RunFolder
+    from protopyramid.runs.shelf import find_run, model_names
 
     if isinstance(source, Config):
         return write_architecture(source, out)
-    if not is_folder(Path(source)):
+    if not is_folder(Path(source)) and str(source) not in model_names():
         return write_architecture(load_config(source), out)
-    folder = RunFolder(source)
+    folder = RunFolder(find_run(source))
     folder.check_format()
     return write_architecture(load_config(folder / layout.CONFIG, warn=False), out)
 
@@ -610,7 +645,8 @@ def prune(
     from protopyramid.runs.provenance import samples_of
 
     run = _loaded(run)
-    folder = Path(f"{run.folder.path}-pruned" if out is None else out)
+    beside = run.folder.path if run.package is None else Path(run.name)
+    folder = Path(f"{beside}-pruned" if out is None else out)
     train = samples_of(run, data, "train")
     removed = list(remove) or misplaced(run, _nearest(run, train, nearest, "train", bars), least)
     if not removed:
@@ -621,7 +657,7 @@ def prune(
 
 @dataclass(frozen=True)
 class Edited:
-    """What an edit did, and the run that it made; None where nothing was written."""
+    """What an edit does, and the run that it made; None where nothing was written."""
 
     plan: EditPlan
     run: Run | None
@@ -658,41 +694,45 @@ def edit(
         >>> edited.plan.loss_increase, len(edited.plan.changes)                # doctest: +SKIP
         (0.012, 3)
     """
-    from protopyramid.prototypes.edited_run import write_edit
+    run = _loaded(run)
+    if out is not None:
+        check_output_folder(Path(out), empty=True)
+    plan = plan_edit(run, remove=remove, require=require, weights=weights, data=data, bars=bars)
+    return Edited(plan, None if out is None else write_edit(run, plan, out, data=data))
+
+
+def plan_edit(
+    run: Run | Place,
+    *,
+    remove: Sequence[int] = (),
+    require: Sequence[int] | Required = (),
+    weights: Weights | None = None,
+    data: Place | None = None,
+    bars: Bars = no_bar,
+) -> EditPlan:
+    """What an edit would do, as in `edit`; nothing is written."""
+    from protopyramid.prototypes.editing import editor_of
+
+    with bars("scoring images") as update:
+        editor = editor_of(_loaded(run), data, update)
+    return editor.plan(remove, require, weights)
+
+
+def write_edit(run: Run, plan: EditPlan, out: Place, *, data: Place | None = None) -> Run:
+    """Write the run of a plan and finish it as any other; the folder appears whole or not at all."""
+    from protopyramid.prototypes import edited_run
     from protopyramid.prototypes.editing import editor_of
     from protopyramid.runs.folder import RunFolder
     from protopyramid.runs.provenance import write_provenance
     from protopyramid.utils.staging import building
 
-    run = _loaded(run)
-    if out is not None:
-        check_output_folder(Path(out), empty=True)
-    with bars("scoring images") as update:
-        editor = editor_of(run, data, update)
-    plan = editor.plan(remove, require, weights)
-    if out is None:
-        return Edited(plan, None)
     with building(Path(out)) as stage:
         folder = RunFolder(stage)
-        write_edit(run, plan, editor.table, folder)
+        edited_run.write_edit(run, plan, editor_of(run, data).table, folder)
         made = finish(folder.path)
         if (folder / layout.DATA).is_file():
             write_provenance(folder, made.provenance.moved(stage, Path(out)))
-    return Edited(plan, load_run(out))
-
-
-def keep_scores(run: Run) -> None:
-    """Write scores.safetensors where a run with prototypes lacks it and its images still exist."""
-    from protopyramid.inference.ood import limits_digest
-    from protopyramid.inference.score_table import read_scores, write_scores
-    from protopyramid.prototypes.editing import score_table
-    from protopyramid.runs.provenance import training_manifest
-
-    if not run.prototypes or read_scores(run) is not None or training_manifest(run) is None:
-        return
-    with progress_bar("scoring training and validation images", announce=True) as update:
-        table = score_table(run, progress=update)
-    write_scores(run.folder, table, limits_digest(run), run.provenance.splits)
+    return load_run(out)
 
 
 def _nearest(
@@ -706,7 +746,7 @@ def _nearest(
 
 # -- arguments -----------------------------------------------------------------------------------
 def _loaded(run: Run | Place) -> Run:
-    return run if isinstance(run, Run) else load_run(run)
+    return run if isinstance(run, Run) else load_run(as_path(run, "run"))
 
 
 def _check_distinct(runs: Sequence[Run]) -> None:
@@ -720,4 +760,4 @@ def _check_distinct(runs: Sequence[Run]) -> None:
 
 
 def _paths(images: Place | Sequence[Place]) -> list[Path]:
-    return [Path(images)] if isinstance(images, str | Path) else [Path(each) for each in images]
+    return paths_of(images, "images")

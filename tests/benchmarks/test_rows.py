@@ -16,6 +16,7 @@ from protopyramid.benchmarks import (
     inference,
     learning,
     projection,
+    serving,
     startup,
 )
 from protopyramid.benchmarks.memory import Peaks, can_measure_resident
@@ -95,6 +96,9 @@ SMALL_RATIOS = [
     (learning, learning.cached_row, "stage A step"),
     (learning, learning.loader_row, "data: fetch"),
     (projection, projection.projection_rows, "projection over 12 images"),
+    (serving, serving.explain_rows, "POST /api/explain, 1 client"),
+    (serving, serving.explain_rows, "POST /api/explain, 4 clients"),
+    (serving, serving.film_row, "open a film of 600 x 700"),
 ]
 
 
@@ -138,6 +142,19 @@ def test_the_epochs_of_the_head_are_extrapolated_from_one_batch(tiny, monkeypatc
     for factor, met in ((1.01, True), (0.99, False)):
         clock = Clock((1.0,), (factor * row.bound / batches,))
         assert measured(head, head.head_row, "head fit", tiny, monkeypatch, clock).met is met
+
+
+def test_predictions_are_judged_by_the_networks_throughput(tiny, monkeypatch):
+    row = measured(
+        serving, serving.predict_row, "predict 5 files", tiny, monkeypatch, Clock((4.0,), (3.0,))
+    )
+    assert (row.value, row.at_least, row.met) == (0.75, True, False)
+
+
+def test_every_client_is_answered_or_told_to_come_again(tiny, monkeypatch):
+    clock = Clock((1.0,), (1.0,))
+    row = measured(serving, serving.explain_rows, "POST /api/explain, 4", tiny, monkeypatch, clock)
+    assert "4 answered, 0 told to come again (503), 0 failed" in row.note
 
 
 def test_the_fine_loss_is_as_many_times_faster_as_the_times_say(tiny, monkeypatch):

@@ -17,6 +17,9 @@ TINY = Settings(
     close_repetitions=1,
     quick_repetitions=1,
     children=1,
+    clients=4,
+    film=(700, 600),
+    predicted=5,
     latency=False,
     overrides={**load_overlay("small"), "data.image_size": 32},
 )

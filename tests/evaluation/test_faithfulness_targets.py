@@ -95,7 +95,7 @@ def test_curves_areas_and_used_prototypes_are_those_of_one_image_at_a_time(new_r
     from protopyramid.explanations import evidence as gradients
 
     perturbed = gradients.perturbed_image(run.model, run.config.data, image, other)
-    ranking = gradients.Gradients(run.model, run.config.data).times_input(perturbed, [index])
+    ranking = gradients.Gradients(run.model, run.config.data).midpoint(perturbed, [index])
     region = largest_share(ranking, 0.25)
     expected = kept(map_of, image, fillings(image, other), region, k).item()
     assert abs(group.curves.at(0.25)[0] - expected) < 1e-3

@@ -99,7 +99,7 @@ def test_the_evidence_region_is_the_smallest_size_that_keeps_enough() -> None:
     }
     smallest = min(share for share, value in tried.items() if value >= KEPT)
     assert found.share == pytest.approx(smallest, abs=1 / SIZE**2)
-    assert found.kept == pytest.approx(tried[smallest])
+    assert KEPT <= found.kept <= tried[smallest] + 1e-6
     assert found.mask[9:15, 13:19].all()
     x0, y0, x1, y1 = found.box
     rows, columns = np.nonzero(found.mask)
@@ -153,7 +153,7 @@ def test_gradients_are_those_of_finite_differences(
 
 def test_every_ranking_has_the_size_of_the_image(run: Run, perturbed: PerturbedImage) -> None:
     gradients = Gradients(run.model, run.config.data)
-    methods = (upsampled, near_cells, occlusion, gradients.times_input, gradients.smooth_grad)
+    methods = (upsampled, near_cells, occlusion, gradients.midpoint, gradients.smooth_grad)
     for method in methods:
         ranking = method(perturbed, [0, 3])
         assert ranking.shape == (2, perturbed.size, perturbed.size)
@@ -172,7 +172,7 @@ def test_occlusion_ranks_the_evidence_first() -> None:
 def test_an_explanation_has_the_evidence_of_the_prototypes_shown(
     run: Run, lesion: Path, image: Tensor, tmp_path: Path
 ) -> None:
-    plain, found = run.explain(lesion), run.explain(lesion, evidence=True)
+    plain, found = run.explain(lesion, evidence=False), run.explain(lesion)
     shown = [part.index for part in plain.shown(5)]
     assert list(found.evidence_regions) == shown and plain.evidence_regions == {}
     content = json.loads(found.save(tmp_path / "why.json").read_text())
@@ -195,9 +195,8 @@ def test_an_explanation_has_the_evidence_of_the_prototypes_shown(
             torch.from_numpy(region.mask)[None],
             level,
         )
-        assert evidence["kept"] == pytest.approx(
-            1.0 if region.mask.all() else again.item(), abs=1e-3
-        )
+        # Where two of three fillings settle it, the smaller of them: the median is no less.
+        assert KEPT <= evidence["kept"] <= (1.0 if region.mask.all() else again.item()) + 1e-3
     assert content == json.loads(json.dumps(before))
 
 
@@ -223,6 +222,7 @@ def test_the_figure_outlines_the_evidence_region(run: Run, lesion: Path) -> None
 
 
 def test_a_black_box_has_no_evidence_regions(black_box: Run, lesion: Path) -> None:
+    assert black_box.explain(lesion).evidence_regions == {}
     with pytest.raises(UserError, match="black box"):
         black_box.explain(lesion, evidence=True)
     assert negative_image(black_box) is None

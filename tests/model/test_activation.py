@@ -149,3 +149,12 @@ def test_boxes_are_those_of_the_regions_and_the_threshold_that_of_a_sort(
         values = np.sort(region.activation.ravel())
         rank = int(np.ceil(round(0.95 * (values.size - 1), 6)))
         np.testing.assert_array_equal(region.mask, region.activation >= values[rank])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_boxes_of_many_maps_are_those_of_their_regions(seed):
+    maps = torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(seed))
+    maps[1] = 0.5  # constant: kept whole
+    found = activation_boxes(maps, 17, 23)
+    regions = activation_regions(maps, 17, 23)
+    assert found == [pytest.approx(region.box) for region in regions]

@@ -255,55 +255,6 @@ def test_a_file_without_a_table_of_tensors_is_refused(tmp_path, content):
         read_tensors(path)
 
 
-@pytest.fixture
-def published(tmp_path, source) -> Published:
-    """A published file, on a disk instead of the network."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    path = write(folder / "vgg16-test.pth", source)
-    return Published(path.as_uri(), hashlib.sha256(path.read_bytes()).hexdigest(), "test weights")
-
-
-def test_a_published_file_is_downloaded_once(tmp_path, published, source, backbone):
-    cache = tmp_path / "a" / "cache"
-    path = fetch_published(published, cache)
-    assert path == cache / "vgg16-test.pth"
-    load_backbone_weights(backbone, path)
-    assert same(backbone, source)
-    (tmp_path / "site" / "vgg16-test.pth").unlink()  # the second time, nothing is fetched
-    assert fetch_published(published, cache) == path
-    assert [file.name for file in cache.iterdir()] == ["vgg16-test.pth"]
-
-
-def test_a_download_with_the_wrong_hash_is_refused_and_leaves_nothing(tmp_path, published):
-    cache = tmp_path / "cache"
-    with pytest.raises(UserError, match=r"vgg16-test\.pth.*damaged"):
-        fetch_published(published._replace(digest="0" * 64), cache)
-    assert list(cache.iterdir()) == []
-
-
-def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path, published):
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    (cache / "vgg16-test.pth").write_bytes(b"half a fi")
-    path = fetch_published(published, cache)
-    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(published.digest)
-    assert len(list(cache.iterdir())) == 1
-
-
-def test_a_beginning_of_the_hash_is_not_enough(tmp_path, published):
-    with pytest.raises(UserError, match="damaged"):
-        fetch_published(published._replace(digest=published.digest[:8]), tmp_path / "cache")
-
-
-def test_a_failed_download_says_so_and_leaves_nothing(tmp_path):
-    cache = tmp_path / "cache"
-    gone = Published((tmp_path / "gone.pth").as_uri(), "00", "test weights")
-    with pytest.raises(UserError, match=r"could not be downloaded.*model\.backbone\.weights"):
-        fetch_published(gone, cache)
-    assert list(cache.iterdir()) == []
-
-
 class Site(BaseHTTPRequestHandler):
     """Serves `content` once for every request, or breaks off after `sent` bytes."""
 
@@ -336,6 +287,59 @@ def site(source, tmp_path) -> Iterator[tuple[type[Site], Published]]:
     server.shutdown()
     server.server_close()
     thread.join(timeout=10)
+
+
+@pytest.fixture
+def published(site) -> Published:
+    """A published file on the loopback device."""
+    return site[1]
+
+
+def test_a_published_file_is_downloaded_once(tmp_path, site, published, source, backbone):
+    cache = tmp_path / "a" / "cache"
+    path = fetch_published(published, cache)
+    assert path == cache / "vgg16-test.pth"
+    load_backbone_weights(backbone, path)
+    assert same(backbone, source)
+    site[0].content = b""  # the second time, nothing is fetched
+    assert fetch_published(published, cache) == path
+    assert [file.name for file in cache.iterdir()] == ["vgg16-test.pth"]
+
+
+def test_a_download_with_the_wrong_hash_is_refused_and_leaves_nothing(tmp_path, published):
+    cache = tmp_path / "cache"
+    with pytest.raises(UserError, match=r"vgg16-test\.pth.*damaged"):
+        fetch_published(published._replace(digest="0" * 64), cache)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path, published):
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "vgg16-test.pth").write_bytes(b"half a fi")
+    path = fetch_published(published, cache)
+    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith(published.digest)
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_a_file_is_not_fetched_from_the_disk_by_an_address(tmp_path, source):
+    path = write(tmp_path / "here.pth", source)
+    local = Published(path.as_uri(), hashlib.sha256(path.read_bytes()).hexdigest(), "test weights")
+    with pytest.raises(UserError, match="not an http or https address"):
+        fetch_published(local, tmp_path / "cache")
+
+
+def test_a_beginning_of_the_hash_is_not_enough(tmp_path, published):
+    with pytest.raises(UserError, match="damaged"):
+        fetch_published(published._replace(digest=published.digest[:8]), tmp_path / "cache")
+
+
+def test_a_failed_download_says_so_and_leaves_nothing(tmp_path, published):
+    cache = tmp_path / "cache"
+    gone = published._replace(url=f"{published.url}-gone")
+    with pytest.raises(UserError, match=r"could not be downloaded.*model\.backbone\.weights"):
+        fetch_published(gone, cache)
+    assert list(cache.iterdir()) == []
 
 
 def test_a_file_is_downloaded_over_http_once_with_progress(tmp_path, site, source, backbone):

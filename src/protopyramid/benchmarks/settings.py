@@ -46,6 +46,9 @@ class Settings:
     close_repetitions: int = 11  # of a slow pair whose target is as close as the noise of a turn
     quick_repetitions: int = 21  # of what takes milliseconds
     children: int = 3  # processes for each side of a memory row
+    clients: int = 50  # that ask the reader at once
+    film: tuple[int, int] = (5000, 4000)  # pixels, height and width
+    predicted: int = 128  # files
     loader: bool = True
     latency: bool = (
         True  # rows on the exported and the compiled network: building them takes a minute
@@ -68,6 +71,8 @@ QUICK = Settings(
     slow_repetitions=3,
     close_repetitions=5,
     quick_repetitions=9,
+    clients=10,
+    predicted=32,
     latency=False,
 )
 

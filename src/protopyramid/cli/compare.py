@@ -11,7 +11,7 @@ from protopyramid.cli.options import Jet, OutFolder, ResampleSeed, Split
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Run folders; the first is the reference."),
+        typer.Argument(metavar="RUN", help="Run folders or names; the first is the reference."),
     ],
     out: OutFolder,
     data: Annotated[

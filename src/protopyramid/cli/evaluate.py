@@ -31,6 +31,13 @@ def evaluate(
         bool,
         typer.Option("--flags", help="Also count which out-of-distribution images are flagged."),
     ] = False,
+    faithfulness: Annotated[
+        bool,
+        typer.Option(
+            "--faithfulness",
+            help="First test whether what explanations show is what the model used, for the report.",
+        ),
+    ] = False,
     jet: Annotated[
         bool, typer.Option("--jet", help="Use the paper's colormap, jet, in the report.")
     ] = False,
@@ -49,6 +56,12 @@ def evaluate(
         api.compile_run(loaded)
     chosen = evaluated_split(loaded, data, split, force, source)
     colours = "jet" if jet else api.COLOUR_MAP
+    if faithfulness:
+        from protopyramid.cli.faithfulness import show as show_faithfulness
+
+        with progress_bar("faithfulness") as update:
+            faithful, _ = api.faithfulness(loaded, chosen, seed=seed, progress=update)
+        show_faithfulness(faithful)
     with progress_bar("evaluate") as update:
         result = api.evaluate(
             loaded, chosen, bootstrap=bootstrap, seed=seed, colour_map=colours, progress=update

@@ -35,7 +35,14 @@ def explain(
         bool,
         typer.Option(
             "--evidence",
-            help="Outline the smallest part that keeps 90 % of a prototype's rise, not the map's top 5 %.",
+            help="Outline the smallest part that keeps 90 % of a prototype's rise (the default).",
+        ),
+    ] = False,
+    strongest: Annotated[
+        bool,
+        typer.Option(
+            "--strongest",
+            help="Outline the map's strongest 5 % instead, as the paper does: faster.",
         ),
     ] = False,
     against: Annotated[
@@ -83,7 +90,7 @@ def explain(
         limit=limit,
         top=top,
         colour_map=colours,
-        evidence=evidence,
+        evidence=True if evidence else False if strongest else None,
         against=against,
         formats=format.split(","),
         unreadable=lambda path, error: failed.append(str(error)),

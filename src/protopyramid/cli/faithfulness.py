@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from protopyramid.cli.options import RunPath
+
 if TYPE_CHECKING:
     from protopyramid.evaluation.faithfulness_results import (
         Faithfulness,
@@ -25,8 +27,17 @@ SENTENCE = (
 )
 
 
+MEASURES = (
+    "focused, dual: how far the highest similarity falls when only what is shown, or only the rest, is "
+    "blurred or darkened; pointing, energy: peak, and map above its mean, inside mask / lesion box (chance "
+    "in brackets); stability: peak on the same part under noise; continuity: overlap of what is shown "
+    "before and after noise; contrast: 1 - overlap with what another prototype shows; consist.: prototypes "
+    "with one part on 80 % of their images; purity: commonest part on a prototype's ten best images."
+)
+
+
 def faithfulness(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    run: RunPath,
     data: Annotated[
         Path | None,
         typer.Option(metavar="MANIFEST", help="Manifest, by default the one of training."),
@@ -79,6 +90,8 @@ def show(result: "Faithfulness") -> None:
     console.print(evidence)
     console.print(SENTENCE)
     console.print(_curve_table(groups, sections))
+    console.print(_measure_table(groups, sections))
+    console.print(MEASURES)
     if result.used is not None:
         used = result.used
         console.print(
@@ -107,6 +120,42 @@ def _curve_table(groups: "Mapping[str, GroupFaithfulness]", sections: set[str]) 
         cells += [number(value) for share in (0.08, 0.25) for value in curves.at(share)]
         cells += [number(each.mean) for each in (moved.deletion_area, moved.insertion_area)]
         table.add_row(name, *cells, end_section=name.removeprefix("level ") in sections)
+    return table
+
+
+def _measure_table(groups: "Mapping[str, GroupFaithfulness]", sections: set[str]) -> Any:
+    from protopyramid.cli.console import new_table
+    from protopyramid.utils.tables import number
+
+    names = (
+        "focused",
+        "dual",
+        "pointing",
+        "energy",
+        "stability",
+        "continuity",
+        "contrast",
+        "consist.",
+    )
+    table = new_table("measures", *names, "purity")
+    for name, group in groups.items():
+        found, over = group.measures, group.prototypes
+        if found is None:
+            continue
+        chance = f"({number(found.chance_mask.mean)} / {number(found.chance_box.mean)})"
+        pairs = [(found.pointing_mask, found.pointing_box), (found.energy_mask, found.energy_box)]
+        inside = [f"{number(mask.mean)} / {number(box.mean)}" for mask, box in pairs]
+        ends = [found.stability, found.continuity, found.contrastivity]
+        table.add_row(
+            name,
+            *(number(each.mean) for each in (found.focused, found.dual)),
+            inside[0],
+            f"{inside[1]} {chance}",
+            *(number(each.mean) for each in ends),
+            number(None if over is None else over.consistency.mean),
+            number(None if over is None else over.purity),
+            end_section=name.removeprefix("level ") in sections,
+        )
     return table
 
 

@@ -29,6 +29,7 @@ from protopyramid.cli import (
     explain,
     export,
     faithfulness,
+    models,
     predict,
     presets,
     prototypes,
@@ -37,6 +38,7 @@ from protopyramid.cli import (
     study,
     train,
 )
+from protopyramid.cli.editing import NumbersCommand
 from protopyramid.cli.help import Help, help_unless_command
 from protopyramid.errors import UserError, printable
 from protopyramid.utils.quiet import own_stderr
@@ -73,6 +75,7 @@ app = typer.Typer(
 )
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
+app.add_typer(models.app, name="models")
 for verb in (
     demo.demo,
     train.train,
@@ -90,7 +93,7 @@ for verb in (
     bench.bench,
     doctor.doctor,
 ):
-    app.command()(verb)
+    app.command(cls=NumbersCommand if verb is prototypes.prototypes else None)(verb)
 
 
 def _version(wanted: bool) -> None:

@@ -17,7 +17,7 @@ class Crop(StrEnum):
 
 
 # -- files and folders ---------------------------------------------------------------------------
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or the name of a model.")]
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")]
 OutFolder = Annotated[Path, typer.Option(metavar="DIR", help="Folder to write to.")]
 RunManifest = Annotated[

@@ -7,7 +7,9 @@ import typer
 
 
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run folders.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN…", help="Run folders, or names of models.")
+    ],
     data: Annotated[
         Path | None,
         typer.Option(metavar="MANIFEST", help="Table (CSV) whose cases can be opened on the page."),

@@ -12,7 +12,7 @@ Cost: about 35 forward passes and one backward pass per image and level.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,14 +22,18 @@ from torch import Tensor
 
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
+from protopyramid.evaluation.evaluate import annotation_masks, model_digest
 from protopyramid.evaluation.faithfulness_results import (
-    Estimate,
     Faithfulness,
     GroupFaithfulness,
+    MapMeasures,
     RankingCurves,
     RegionFaithfulness,
+    estimate,
+    mean_of,
 )
 from protopyramid.evaluation.faithfulness_targets import judge, used_prototypes
+from protopyramid.evaluation.map_measures import ImageUnderTest, PrototypePass, map_measures
 from protopyramid.evaluation.results import Bootstrap
 from protopyramid.evaluation.split import EvaluatedSplit, patients
 from protopyramid.explanations.evidence import (
@@ -43,10 +47,11 @@ from protopyramid.explanations.evidence import (
 )
 from protopyramid.explanations.saliency import grad_cam
 from protopyramid.inference.batches import device_of, model_input
-from protopyramid.metrics.bootstrap import RESAMPLES, mean_interval, resample_weights
+from protopyramid.metrics.bootstrap import RESAMPLES, resample_weights
 from protopyramid.metrics.faithfulness import area as curve_area
 from protopyramid.metrics.faithfulness import largest_share, regions_elsewhere, shifted_around
 from protopyramid.metrics.localisation import half_maximum_areas
+from protopyramid.metrics.prototype_measures import overlap
 from protopyramid.model.activation import PERCENTILE, strongest_region
 from protopyramid.model.necks import COARSEST
 from protopyramid.prototypes.cases import layer_of
@@ -67,7 +72,8 @@ class _Pairs:
     """P pairs of an image and a prototype, regions in the order of KINDS, fillings in that of FILLINGS.
 
     image, level, label (P,); area (P, 5); kept, removed (P, 5, F); half (P,): the area above half maximum;
-    insertion, deletion (P, 2, T): the curves of the ranking and of the ranking moved elsewhere.
+    insertion, deletion (P, 2, T): the curves of the ranking and of the ranking moved elsewhere; measures
+    (P, 12): in the order of MapMeasures.
     """
 
     image: NDArray[np.int64]
@@ -79,6 +85,7 @@ class _Pairs:
     half: Array
     insertion: Array
     deletion: Array
+    measures: Array
 
 
 def measure_faithfulness(
@@ -99,20 +106,25 @@ def measure_faithfulness(
     others = [n for n, each in enumerate(chosen.samples) if each.label == data.negative_class]
     store = ImageStore(chosen.samples, data.model_copy(update={"memory_budget": 0.0}))
     found = []
+    quality = PrototypePass(run)
     for number, index in enumerate(drawn):
-        image, label = (
-            store.load([index]).images[0],
-            data.classes.index(chosen.samples[index].label),
-        )
+        loaded, label = store.load([index]), data.classes.index(chosen.samples[index].label)
         other = store.load([int(rng.choice(others))]).images[0] if others else negative_image(run)
-        found.append(_test_image(run, image, other, label, number, rng))
+        tested = ImageUnderTest(
+            loaded.images[0], other, label, number, *annotation_masks(chosen, [index], loaded)
+        )
+        found.append(_test_image(run, tested, rng))
+        quality.update(tested)
         if progress is not None:
             progress(number + 1, len(drawn))
     samples = [chosen.samples[index] for index in drawn]
     weights = resample_weights(patients(samples), resamples, seed)
     pairs = _Pairs(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
     per_level = {
-        str(level): _group(pairs, pairs.level == level, weights)
+        str(level): replace(
+            _group(pairs, pairs.level == level, weights),
+            prototypes=quality.of_level(level, weights),
+        )
         for level in np.unique(pairs.level).tolist()
     }
     used = used_prototypes(run, chosen)
@@ -126,14 +138,22 @@ def measure_faithfulness(
         patients=len(set(patients(samples))),
         seed=seed,
         bootstrap=Bootstrap(resamples, seed, "patient"),
-        all=_group(pairs, np.ones(len(pairs.image), dtype=bool), weights),
+        all=replace(
+            _group(pairs, np.ones(len(pairs.image), dtype=bool), weights),
+            prototypes=quality.of_all(weights),
+        ),
         per_level=per_level,
         per_class={
-            data.classes[label]: _group(pairs, pairs.label == label, weights)
+            data.classes[label]: replace(
+                _group(pairs, pairs.label == label, weights),
+                prototypes=quality.of_class(label, weights),
+            )
             for label in np.unique(pairs.label).tolist()
         },
+        compactness=quality.compactness(weights),
         used=used,
         targets=judge(per_level, used),
+        model=model_digest(run),
     )
 
 
@@ -153,41 +173,41 @@ def draw_images(
 
 # -- one image -----------------------------------------------------------------------------------
 def _test_image(
-    run: Run,
-    image: Tensor,
-    other: Tensor | None,
-    label: int,
-    number: int,
-    rng: np.random.Generator,
+    run: Run, image: ImageUnderTest, rng: np.random.Generator
 ) -> tuple[NDArray[Any], ...]:
-    """The fields of `_Pairs` for one image (C, S, S) of class `label`."""
+    """The fields of `_Pairs` for one image."""
     tested: list[int]
     rivals: list[int | None] = [None]
     if run.model.prototypes is None:
-        perturbed = _perturbed_grad_cam(run, image, other, label)
+        perturbed = _perturbed_grad_cam(run, image.pixels, image.other, image.label)
         tested = [0]
         rankings = upsampled(perturbed, tested)
     else:
-        perturbed = perturbed_image(run.model, run.config.data, image, other)
-        tested, rivals = strongest_prototypes(run, perturbed, label, rng)
-        rankings = Gradients(run.model, run.config.data).times_input(perturbed, tested)
+        perturbed = perturbed_image(run.model, run.config.data, image.pixels, image.other)
+        tested, rivals = strongest_prototypes(run, perturbed, image.label, rng)
+        rankings = Gradients(run.model, run.config.data).midpoint(perturbed, tested)
     regions = _regions(perturbed, rankings, tested, rivals, rng)
     kept, removed = _left(perturbed, ~regions, tested), _left(perturbed, regions, tested)
     missing = np.array([rival is None for rival in rivals])
     area = regions.double().mean((-2, -1)).numpy()
+    other = KINDS.index("other_prototype")
     for values in (area, kept, removed):
-        values[missing, KINDS.index("other_prototype")] = np.nan
+        values[missing, other] = np.nan
     levels = [perturbed.level_and_row(index)[0] for index in tested]
     same = np.ones(len(tested), dtype=np.int64)
+    shown, rival = regions[:, KINDS.index("shown")], regions[:, other]
+    measures = map_measures(run, perturbed, image, tested, shown)
+    contrast = np.where(missing, np.nan, 1 - overlap(shown, rival))
     return (
-        same * number,
+        same * image.number,
         np.array(levels, dtype=np.int64),
-        same * label,
+        same * image.label,
         area,
         kept,
         removed,
         half_maximum_areas(upsampled(perturbed, tested)),
         *_curves(perturbed, rankings, tested, rng),
+        np.concatenate([measures, contrast[:, None]], axis=1),
     )
 
 
@@ -291,11 +311,11 @@ def _group(pairs: _Pairs, chosen: NDArray[np.bool_], weights: Array) -> GroupFai
     def region(kind: int) -> RegionFaithfulness:
         kept, removed = pairs.kept[chosen, kind], pairs.removed[chosen, kind]
         return RegionFaithfulness(
-            area=_estimate(pairs.area[chosen, kind], image, weights),
-            kept=_estimate(np.median(kept, axis=-1), image, weights),
-            removed=_estimate(np.median(removed, axis=-1), image, weights),
-            kept_by_filling={name: _mean(kept[:, n]) for n, name in enumerate(names)},
-            removed_by_filling={name: _mean(removed[:, n]) for n, name in enumerate(names)},
+            area=estimate(pairs.area[chosen, kind], image, weights),
+            kept=estimate(np.median(kept, axis=-1), image, weights),
+            removed=estimate(np.median(removed, axis=-1), image, weights),
+            kept_by_filling={name: mean_of(kept[:, n]) for n, name in enumerate(names)},
+            removed_by_filling={name: mean_of(removed[:, n]) for n, name in enumerate(names)},
         )
 
     def curves(number: int) -> RankingCurves:
@@ -306,34 +326,25 @@ def _group(pairs: _Pairs, chosen: NDArray[np.bool_], weights: Array) -> GroupFai
         ]
         return RankingCurves(
             tuple(shares.tolist()),
-            tuple(_mean(column) for column in deletion.T),
-            tuple(_mean(column) for column in insertion.T),
-            _estimate(areas[0], image, weights),
-            _estimate(areas[1], image, weights),
+            tuple(mean_of(column) for column in deletion.T),
+            tuple(mean_of(column) for column in insertion.T),
+            estimate(areas[0], image, weights),
+            estimate(areas[1], image, weights),
         )
 
     regions = {name: region(kind) for kind, name in enumerate(KINDS)}
     return GroupFaithfulness(
         images=len(np.unique(image)),
         pairs=int(chosen.sum()),
-        **regions,
-        half_maximum_area=_estimate(pairs.half[chosen], image, weights),
+        shown=regions["shown"],
+        shown_elsewhere=regions["shown_elsewhere"],
+        other_prototype=regions["other_prototype"],
+        evidence=regions["evidence"],
+        evidence_elsewhere=regions["evidence_elsewhere"],
+        half_maximum_area=estimate(pairs.half[chosen], image, weights),
         curves=curves(0),
         curves_elsewhere=curves(1),
+        measures=MapMeasures(
+            *(estimate(column, image, weights) for column in pairs.measures[chosen].T)
+        ),
     )
-
-
-def _estimate(values: Array, image: NDArray[np.int64], weights: Array) -> Estimate:
-    """The mean of the values (P,) of pairs, and its interval over resampled patients."""
-    known = ~np.isnan(values)
-    if not known.any():
-        return Estimate(None, None)
-    count = weights.shape[1]
-    sums = np.bincount(image[known], values[known], minlength=count).astype(np.float64)
-    counts = np.bincount(image[known], minlength=count).astype(np.float64)
-    return Estimate(_mean(values), mean_interval(sums, counts, weights))
-
-
-def _mean(values: Array) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None

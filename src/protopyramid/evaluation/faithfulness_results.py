@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from protopyramid.evaluation.results import Bootstrap
-from protopyramid.metrics.bootstrap import Interval
+from protopyramid.metrics.bootstrap import Interval, mean_interval
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.utils import typed_json
+
+Array = NDArray[np.float64]
 
 REMEDY = "measure it again with protopyramid faithfulness"
 
@@ -60,6 +65,40 @@ class RankingCurves:
 
 
 @dataclass(frozen=True)
+class MapMeasures:
+    """Measures of the tested maps from the literature (`metrics.prototype_measures`), means over pairs.
+
+    focused, dual: how far the highest similarity falls when only what is shown, or only the rest, is
+    perturbed (CaBRNet); focused_wins: share of pairs whose first is the larger. pointing, energy: the
+    pointing game and the energy-based one, of the map above its mean, against mask and lesion box, beside
+    their chance levels. stability: share of pairs whose peak stays on the same part under noise (Huang).
+    continuity: overlap of the shown regions before and after noise. contrastivity: 1 minus the overlap
+    with what another prototype shows.
+    """
+
+    focused: Estimate
+    dual: Estimate
+    focused_wins: Estimate
+    pointing_mask: Estimate
+    pointing_box: Estimate
+    energy_mask: Estimate
+    energy_box: Estimate
+    chance_mask: Estimate
+    chance_box: Estimate
+    stability: Estimate
+    continuity: Estimate
+    contrastivity: Estimate
+
+
+@dataclass(frozen=True)
+class PrototypeMeasures:
+    """Measures over prototypes: consistency (Huang) with its interval, and purity (PIP-Net)."""
+
+    consistency: Estimate
+    purity: float | None
+
+
+@dataclass(frozen=True)
 class GroupFaithfulness:
     """The regions of the pairs of one level, one class, or all.
 
@@ -78,6 +117,8 @@ class GroupFaithfulness:
     half_maximum_area: Estimate | None = None  # None in files of earlier versions, as what follows
     curves: RankingCurves | None = None
     curves_elsewhere: RankingCurves | None = None
+    measures: MapMeasures | None = None
+    prototypes: PrototypeMeasures | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +154,11 @@ class Target:
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """The faithfulness of a run on a split. `maps`: whose maps were tested, prototypes or Grad-CAM."""
+    """The faithfulness of a run on a split. `maps`: whose maps were tested, prototypes or Grad-CAM.
+
+    compactness (Co-12): the mean number of prototypes that make up 90 % of the contributions to the
+    predicted class; model: the digest of what was measured. Both None in files of earlier versions.
+    """
 
     system: str
     split: str
@@ -127,8 +172,10 @@ class Faithfulness:
     all: GroupFaithfulness
     per_level: Mapping[str, GroupFaithfulness]
     per_class: Mapping[str, GroupFaithfulness]
+    compactness: Estimate | None = None
     used: UsedPrototypes | None = None
     targets: tuple[Target, ...] = ()
+    model: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The content of evaluation/SPLIT-faithfulness.json."""
@@ -147,3 +194,19 @@ def read_faithfulness(folder: RunFolder, split: str = "test") -> Faithfulness | 
     if not (folder / name).is_file():
         return None
     return Faithfulness.from_json(folder.read_json(name), folder / name)
+
+
+def estimate(values: Array, image: NDArray[np.int64], weights: Array) -> Estimate:
+    """The mean of the values (P,) of pairs, and its interval over resampled patients."""
+    known = ~np.isnan(values)
+    if not known.any():
+        return Estimate(None, None)
+    count = weights.shape[1]
+    sums = np.bincount(image[known], values[known], minlength=count).astype(np.float64)
+    counts = np.bincount(image[known], minlength=count).astype(np.float64)
+    return Estimate(mean_of(values), mean_interval(sums, counts, weights))
+
+
+def mean_of(values: Array) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None

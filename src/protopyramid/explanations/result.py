@@ -30,6 +30,7 @@ from protopyramid.model.activation import Box, MaskedRegion, Region, activation_
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import Picture, from_picture, prototype_map
 from protopyramid.runs.run import Run
+from protopyramid.utils.arguments import as_path
 from protopyramid.utils.files import write_json
 
 if TYPE_CHECKING:
@@ -170,11 +171,16 @@ class Explanation:
     def with_evidence(self, top: int = TOP) -> Explanation:
         """This explanation with the evidence regions of the `top` strongest prototypes.
 
-        Costs about five forward passes and one backward pass per prototype.
+        Costs about four forward passes and one backward pass per prototype. UserError for a black box.
         """
         shown = [part.index for part in self.shown(top)]
         found = find_evidence(self.run, from_picture(self.picture), shown)
         return replace(self, evidence_regions=found)
+
+    def outlined(self, evidence: bool | None = None, top: int = TOP) -> Explanation:
+        """This explanation with evidence regions, if they are wanted; None: where there are prototypes."""
+        wanted = bool(self.prototypes) if evidence is None else evidence
+        return self.with_evidence(top) if wanted else self
 
     def shown_region(self, index: int) -> Region:
         """What figures outline: the evidence region where there is one, else `region`."""
@@ -263,7 +269,7 @@ class Explanation:
         """Write several files; the figure is drawn once."""
         from protopyramid.figures.drawing import save_figure
 
-        targets = [Path(path) for path in paths]
+        targets = [as_path(path, "path") for path in paths]
         unknown = [path for path in targets if path.suffix.lower() not in SUFFIXES]
         if unknown:
             raise UserError(
@@ -380,6 +386,7 @@ def _case_rows(explanation: Explanation, parts: Sequence[PrototypePart]) -> list
             points=found[part.index].points,
             case_cell=cases[part.index].cell,
             case_label=cases[part.index].record.label,
+            case_note=cases[part.index].note,
         )
         for part in parts
     ]

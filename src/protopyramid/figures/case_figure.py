@@ -92,9 +92,10 @@ class CaseRow:
 
     `region`: where the prototype activates on the image; `case_region`: on its own training image;
     `case_cell`: the square of that image that the prototype was taken from; `case_label`: its label, None
-    where it is not known. `average`: the score of an average training image, None where it is not known;
-    `weight`: the prototype's weight for the predicted class less that for the other; `points`: the score,
-    less the average, times the weight.
+    where it is not known; `case_note`: what is written on the case where its picture was not shared.
+    `average`: the score of an average training image, None where it is not known; `weight`: the
+    prototype's weight for the predicted class less that for the other; `points`: the score, less the
+    average, times the weight.
     """
 
     index: int
@@ -109,6 +110,7 @@ class CaseRow:
     average: float | None = None
     case_cell: Box = WHOLE
     case_label: str | None = None
+    case_note: str = ""
 
 
 @dataclass(frozen=True)
@@ -307,7 +309,9 @@ def _draw_pictures(
     part.draw_box(row.case_cell, width=1.2)
     case.show(row.case_image)
     case.draw_box(row.case_cell, width=1.0)
-    if row.case_label is not None and row.case_label != row.class_name:
+    if row.case_note:
+        case.tag(row.case_note, INK, (0.03, 0.97 if row.case_cell[1] < 0.5 else 0.03))
+    elif row.case_label is not None and row.case_label != row.class_name:
         case.tag_other(row.case_label)
     elif row.case_label is not None:
         case.tag(shortened(row.case_label, 16), INK, (0.03, 0.97))

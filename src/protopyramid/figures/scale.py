@@ -24,7 +24,8 @@ class GalleryItem:
     cell: the square of the image that the prototype was taken from, as fractions x0, y0, x1, y1; reach: the
     part of the image that it mostly depends on; field: the part that it can depend on at all, None where
     they are not known; other_label: the label of the source image where it is another than the
-    prototype's class; idle: whether it never matters, on any image that was looked at.
+    prototype's class; idle: whether it never matters, on any image that was looked at; note: what is written
+    on the image where its picture was not shared.
     """
 
     index: int
@@ -37,6 +38,7 @@ class GalleryItem:
     field: Box | None = None
     other_label: str | None = None
     idle: bool = False
+    note: str = ""
 
     @property
     def part(self) -> Box:
@@ -75,6 +77,8 @@ def draw_scale(
     draw_tag(source, item)
     if item.other_label is not None:
         source.tag_other(item.other_label)
+    elif item.note:
+        source.tag(item.note, corner=(0.97, 0.97 if item.cell[1] < 0.6 else 0.03))
     part = sheet.magnified(x + tile + gap, y, tile, enlarged, item.part)
     part.show(item.image, item.idle)
     part.draw_box(item.cell, width=THIN)

@@ -246,7 +246,7 @@ def write_limits(folder: RunFolder, limits: Limits | None, digest: str) -> None:
     """
     if limits is None:
         warnings.warn(
-            f"{folder.path}: the validation images come from fewer than two patients, so there are no "
+            f"{folder.path.name}: the validation images come from fewer than two patients, so there are no "
             "out-of-distribution limits and no image will be flagged as unlike the training data",
             stacklevel=2,
         )

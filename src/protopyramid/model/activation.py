@@ -69,6 +69,27 @@ def activation_regions(maps: Tensor, height: int, width: int) -> list[Region]:
     return [region_of(each) for each in activation]
 
 
+def activation_boxes(maps: Tensor, height: int, width: int) -> list[Box]:
+    """The boxes of `activation_regions`, all at once. (m, h, w) -> m boxes in fractions.
+
+    Rows and columns that hold a pixel of the region are found by their maxima: no mask is made.
+    """
+    activation = activation_maps(maps[None].float(), height, width)[0]
+    threshold = _threshold(activation.flatten(1))
+    x0, x1 = _spans((activation.amax(1) >= threshold).cpu().numpy())
+    y0, y1 = _spans((activation.amax(2) >= threshold).cpu().numpy())
+    edges = np.stack([x0 / width, y0 / height, x1 / width, y1 / height], axis=1)
+    return [(a, b, c, d) for a, b, c, d in edges.tolist()]
+
+
+def _spans(occupied: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """First place and the one after the last of each row (m, n); all of it where nothing is occupied."""
+    length = occupied.shape[1]
+    some = occupied.any(1)
+    first = np.where(some, occupied.argmax(1), 0)
+    return first, np.where(some, length - occupied[:, ::-1].argmax(1), length)
+
+
 def activation_region(similarity: Tensor, height: int, width: int) -> Region:
     """The region of one similarity map (h, w) on an image of that size."""
     return activation_regions(similarity[None], height, width)[0]
@@ -125,28 +146,6 @@ def region_box(region: Tensor) -> Box:
         (columns[-1] + 1) / width,
         (rows[-1] + 1) / height,
     )
-
-
-def activation_boxes(maps: Tensor, height: int, width: int) -> list[Box]:
-    """The box around the region of each similarity map, as in `activation_regions`. (m, h, w) -> m boxes.
-
-    Rows and columns that hold a pixel of the region are found by their maxima: no mask is made.
-    """
-    activation = activation_maps(maps[None].float(), height, width)[0]
-    threshold = _threshold(activation.flatten(1))
-    sides = [(activation.amax(dim) >= threshold).cpu().numpy() for dim in (1, 2)]  # columns, rows
-    boxes = []
-    for columns, rows in zip(*sides, strict=True):
-        (x0, x1), (y0, y1) = _extent(columns), _extent(rows)
-        boxes.append((x0, y0, x1, y1))
-    return boxes
-
-
-def _extent(held: NDArray[np.bool_]) -> tuple[float, float]:
-    """From where to where a line of cells (n,) holds something, as fractions; all of it if nothing."""
-    found = np.flatnonzero(held)
-    first, last = (int(found[0]), int(found[-1])) if len(found) else (0, len(held) - 1)
-    return first / len(held), (last + 1) / len(held)
 
 
 def contour_lines(values: NDArray[np.float32], level: float) -> list[NDArray[np.float64]]:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from protopyramid.errors import UserError
-from protopyramid.model.weights import VGG16_IMAGENET, Published, first_line
+from protopyramid.model.weights import VGG16_IMAGENET, Published
+from protopyramid.utils.downloads import first_line
 
 # VGG-16, configuration D (Simonyan and Zisserman 2015): output channels of the convolutions of each
 # block. A max-pool ends each block; that of the last is left out in the paper and in IAIA-BL, so that the

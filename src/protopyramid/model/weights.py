@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import urllib.request
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,10 +16,10 @@ from torch import Tensor, nn
 
 from protopyramid.errors import UserError
 from protopyramid.utils.cache_folder import VARIABLE, cache_folder
-from protopyramid.utils.files import replacing
+from protopyramid.utils.downloads import DownloadError, WrongDigest, download, first_line
 from protopyramid.utils.opening import WEIGHTS as WEIGHTS_FILE
 from protopyramid.utils.opening import checked, is_file, open_file
-from protopyramid.utils.progress import Bars, Update, no_bar
+from protopyramid.utils.progress import Bars, no_bar
 
 if TYPE_CHECKING:
     from protopyramid.model.backbones import Backbone
@@ -32,8 +30,6 @@ FEATURES = "features."
 NESTED = FEATURES + FEATURES
 IMAGENET = "imagenet"
 WEIGHTS = "weights"  # folder of downloaded weights in the cache folder
-TIMEOUT = 30.0  # seconds without an answer before a download is given up
-CHUNK = 1 << 20
 WITHOUT = "--set model.backbone.weights=none"
 
 
@@ -120,37 +116,18 @@ def fetch_published(
     target = (folder or cache_folder() / WEIGHTS) / source.name
     if is_file(target) and _digest(target) == source.digest:
         return target
-    digest = hashlib.sha256()
-    with bars(f"downloading {source.name}") as update, replacing(target) as out:
-        for chunk in _chunks(source, target, update):
-            digest.update(chunk)
-            out.write(chunk)
-        if digest.hexdigest() != source.digest:
-            raise UserError(
-                f"{source.url}: the download is damaged (SHA-256 {digest.hexdigest()}, expected "
-                f"{source.digest}); try again, or train without: {WITHOUT}"
-            )
-    return target
-
-
-def _chunks(source: Published, target: Path, update: Update) -> Iterator[bytes]:
-    """The bytes of a published file in pieces, whose number is reported in megabytes."""
-    done = 0
     try:
-        with urllib.request.urlopen(source.url, timeout=TIMEOUT) as response:
-            total = int(response.headers.get("Content-Length") or 0)
-            while chunk := response.read(CHUNK):
-                done += len(chunk)
-                update(done // CHUNK, max(total, done) // CHUNK)
-                yield chunk
-    except (OSError, HTTPException, ValueError) as error:
-        raise UserError(f"{_offline(source, target)} ({first_line(error)})") from error
+        return download(source.url, target, digest=source.digest, bars=bars, what=source.name)
+    except WrongDigest as error:
+        raise UserError(f"{error}; try again, or train without: {WITHOUT}") from error
+    except DownloadError as error:
+        raise UserError(f"{error}; {_offline(source, target)}") from error
 
 
 def _offline(source: Published, target: Path) -> str:
     """What to do where the file cannot be downloaded, in one line."""
     return (
-        f"{source.url}: could not be downloaded; fetch {source.name} ({source.what}, SHA-256 "
+        f"fetch {source.name} ({source.what}, SHA-256 "
         f"{source.digest}) on another machine and put it at {target} (or set {VARIABLE}), give a file "
         f"with --set model.backbone.weights=FILE, or train without pretrained weights: {WITHOUT}"
     )
@@ -233,8 +210,3 @@ def _tensors_of(path: Path, content: object) -> dict[str, Tensor]:
 def _digest(path: Path) -> str:
     with open_file(path, WEIGHTS_FILE) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type."""
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__

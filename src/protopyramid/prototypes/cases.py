@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,11 +18,14 @@ from protopyramid.model.activation import Box, Region, activation_region
 from protopyramid.model.cells import cell_box
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.model.prototypes import PrototypeLayer
+from protopyramid.prototypes.placeholder import blank, box_region, case_words, placeholder_png
 from protopyramid.runs import layout
 from protopyramid.runs.records import PrototypeRecord
 from protopyramid.runs.run import Run
+from protopyramid.utils.opening import IMAGE, is_file, read_file
 
 BATCH = 8
+PAGE = 448  # pixels, at least, of the page that stands for a picture
 
 Picture = NDArray[np.float32]
 
@@ -31,13 +35,20 @@ class Case:
     """A prototype with the training image it comes from.
 
     image (S, S) or (S, S, 3) in [0, 1]; region: where the prototype activates on that image; cell: the
-    square of the image that the prototype was taken from, as fractions x0, y0, x1, y1.
+    square of the image that the prototype was taken from, as fractions x0, y0, x1, y1; pictured: whether the
+    run has the image. If not, `image` is blank, and the region is the box that is known.
     """
 
     record: PrototypeRecord
     image: Picture
     region: Region
     cell: Box
+    pictured: bool = True
+
+    @property
+    def note(self) -> str:
+        """What to write where the picture is missing, in lines; "" where it is there."""
+        return "" if self.pictured else "\n".join(case_words(self.record))
 
 
 class CaseBook:
@@ -65,10 +76,47 @@ class CaseBook:
             raise UserError(
                 f"{self._folder / layout.PROTOTYPES}: no prototype {index}; the run is damaged"
             )
+        if not self.has_picture(index):
+            raise UserError(
+                f"{self._folder / layout.picture(index)}: this model was shared without pictures; put them "
+                "back with: protopyramid models attach NAME --data MANIFEST"
+            )
         image = read_image(self._folder / layout.picture(index))
         return prepare(image, None, None, self._data.image_size, self._data.fit).image
 
+    def has_picture(self, index: int) -> bool:
+        """Whether the run has the source image of a prototype; a model may be shared without."""
+        return is_file(self._folder / layout.picture(index))
+
+    def png(self, index: int) -> bytes:
+        """The source image of a prototype as PNG, or the page that stands for it."""
+        if self.has_picture(index):
+            return read_file(self._folder / layout.picture(index), IMAGE)
+        return placeholder_png(self._records[index], max(self._data.image_size, PAGE))
+
     def _add(self, indices: Sequence[int]) -> None:
+        for index in indices:
+            if index in self._records and not self.has_picture(index):
+                self._cases[index] = self._without_picture(self._records[index])
+        self._add_pictured([index for index in indices if index not in self._cases])
+
+    def _without_picture(self, record: PrototypeRecord) -> Case:
+        size = self._data.image_size
+        cell = cell_box(record.row, record.col, *self._map_sizes[record.level])
+        return Case(record, blank(size), box_region(record.box, size), cell, pictured=False)
+
+    @cached_property
+    def _map_sizes(self) -> dict[int, tuple[int, int]]:
+        """The height and width of each level's maps, as one pass of an empty image gives them."""
+        size = self._data.image_size
+        empty = torch.zeros(1, 3, size, size, device=device_of(self._model))
+        with torch.inference_mode():
+            maps = self._model.forward_once(empty).maps
+        return {level: (each.shape[-2], each.shape[-1]) for level, each in maps.items()}
+
+    def _add_pictured(self, indices: Sequence[int]) -> None:
+        if not indices:
+            return
         sources = [self.source(index) for index in indices]
         images = torch.stack([source.expand(3, -1, -1) for source in sources])
         ready = model_input(images, self._data, device_of(self._model))

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 
 from protopyramid import __version__
-from protopyramid.inference.ood import digest_of, write_limits
+from protopyramid.inference.ood import digest_of
 from protopyramid.inference.score_table import ScoreTable, write_scores
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.prototypes.editing import EditPlan
@@ -38,8 +38,6 @@ def write_edit(run: Run, plan: EditPlan, table: ScoreTable, folder: RunFolder) -
     left = table.columns(plan.kept)
     splits = run.provenance.splits if _has_data(run) else {}
     write_scores(folder, left, digest, splits)
-    if len(left.validation):
-        write_limits(folder, left.limits(), digest)
     # The model last: where it is, everything else is.
     folder.write_tensors(layout.MODEL, model.state_dict())
 
@@ -73,7 +71,7 @@ def history_record(run: Run, plan: EditPlan) -> dict[str, Any]:
 
 
 def _model_bytes(model: PrototypeNetwork) -> bytes:
-    """What model.safetensors will hold: limits and scores are written before it."""
+    """What model.safetensors will hold: scores and reference are written before it."""
     return save({name: each.cpu().contiguous() for name, each in model.state_dict().items()}, {})
 
 

@@ -32,11 +32,11 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from protopyramid.errors import UserError
@@ -47,21 +47,29 @@ from protopyramid.inference.score_table import (
     measure_scores,
     read_scores,
 )
-from protopyramid.metrics.prototype_health import own_weights, times_leading
+from protopyramid.metrics.prototype_health import own_weights, times_decisive, times_leading
 from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
 from protopyramid.model.build import initial_head_weights
 from protopyramid.prototypes.cases import layer_of
+from protopyramid.prototypes.ellipsoid import Ellipsoid, ellipsoid_at
 from protopyramid.prototypes.pruning import kept_prototypes
 from protopyramid.runs import layout
 from protopyramid.runs.provenance import samples_of
 from protopyramid.runs.run import Run
-from protopyramid.training.head_fit import Bounds, HeadFitResult, HeadProblem, fit_head
+from protopyramid.training.head_fit import (
+    Bounds,
+    HeadFitResult,
+    HeadProblem,
+    fit_head,
+    unbounded,
+)
 from protopyramid.training.sampling import fit_pool
 
 Place = str | Path
 Required = Mapping[int, float]  # prototype: least weight for its own class
 Weights = Mapping[int, Mapping[str, float]]  # prototype: class: weight
 KEY = "editor"  # in the run's cache
+NOTHING: Required = {}
 
 
 # -- answers -------------------------------------------------------------------------------------
@@ -75,7 +83,11 @@ class Change:
     after: str
 
     def to_json(self) -> dict[str, str]:
-        """Plain values; the two predictions are called `from` and `to`."""
+        """Plain values; the two predictions are called `from` and `to`.
+
+        >>> Change("a.png", "negative", "negative", "spiculated").to_json()["to"]
+        'spiculated'
+        """
         return {
             "image": self.image,
             "label": self.label,
@@ -191,6 +203,68 @@ class Use:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class NearOptimalWeight:
+    """What the ellipsoid says of one prototype, beside exact fits.
+
+    `weight`: for its own class, in the best head; `low`, `high`: the ends of its range in the ellipsoid;
+    `rise_at_low`, `rise_at_high`: the exact rise of the least loss with the weight at that end, equal to the
+    bound where the ellipsoid is right; `removal_estimate`, `removal_exact`: the rise of the loss without it.
+    """
+
+    index: int
+    weight: float
+    low: float
+    high: float
+    rise_at_low: float
+    rise_at_high: float
+    removal_estimate: float
+    removal_exact: float
+
+    def agree(self, bound: float) -> bool:
+        """Whether both say the same on whether the prototype could go alone within a bound."""
+        return (self.removal_estimate <= bound) == (self.removal_exact <= bound)
+
+
+@dataclass(frozen=True)
+class NearOptimalHeads:
+    """The heads whose loss is within `bound` of the best one's: the ellipsoid, checked by exact fits.
+
+    `free` of `weights` weights vary in it; the others are held at zero by the L1 term, or by a requirement.
+    """
+
+    bound: float
+    free: int
+    weights: int
+    prototypes: tuple[NearOptimalWeight, ...]
+
+    @property
+    def disagreements(self) -> tuple[int, ...]:
+        """The prototypes for which ellipsoid and exact fit differ on whether they could go alone."""
+        return tuple(each.index for each in self.prototypes if not each.agree(self.bound))
+
+    @property
+    def largest_error(self) -> float:
+        """The largest difference between estimated and exact loss of a removal."""
+        errors = (abs(each.removal_estimate - each.removal_exact) for each in self.prototypes)
+        return max(errors, default=0.0)
+
+    @property
+    def rises(self) -> tuple[float, float]:
+        """The least and greatest exact rise at the ends of the weights' ranges; both `bound` ideally."""
+        found = [
+            rise
+            for each in self.prototypes
+            if each.low < each.high
+            for rise in (each.rise_at_low, each.rise_at_high)
+        ]
+        return (min(found), max(found)) if found else (0.0, 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
 # -- questions -----------------------------------------------------------------------------------
 def removal_costs(run: Run, data: Place | None = None) -> list[RemovalCost]:
     """The cost of removing each prototype alone, by index: one exact fit each, done once per run."""
@@ -200,6 +274,16 @@ def removal_costs(run: Run, data: Place | None = None) -> list[RemovalCost]:
 def how_often_matters(run: Run, data: Place | None = None) -> list[Use]:
     """How often each prototype matters on validation images (training images where there are none)."""
     return editor_of(run, data).uses()
+
+
+def near_optimal_heads(
+    run: Run, bound: float, data: Place | None = None
+) -> NearOptimalHeads | None:
+    """The heads whose loss is within a bound of the best: an ellipsoid, checked by exact fits.
+
+    None where head_fit.ridge is 0: then nothing bounds them.
+    """
+    return editor_of(run, data).near_optimal(bound)
 
 
 def plan_edit(
@@ -273,25 +357,40 @@ class HeadEditor:
         wanted = {index: least for index, least in required.items() if index in set(kept)}
         key = (tuple(kept), tuple(sorted(wanted.items())))
         if key not in self._fits:
-            whole = (self.everything, tuple(sorted(self.required.items())))
-            start = self._fits[whole].weight if whole in self._fits else self.weight
-            columns = list(kept)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # `exact` tells of a fit that did not converge
-                self._fits[key] = fit_head(
-                    self.table.train.scores[:, columns],
-                    self.table.train.labels,
-                    self.classes[columns],
-                    self.first[:, columns],
-                    self.run.config.head_fit,
-                    start[:, columns],
-                    self._bounds(columns, wanted),
-                )
+            start = self._start(kept)
+            self._fits[key] = self._fit(kept, start, self._bounds(kept, wanted))
         return self._fits[key]
+
+    def _fit(self, kept: Sequence[int], start: Tensor, bounds: Bounds | None) -> HeadFitResult:
+        """The best head of these prototypes within bounds, from a start: both (C, len(kept))."""
+        columns = list(kept)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # `exact` tells of a fit that did not converge
+            return fit_head(
+                self.table.train.scores[:, columns],
+                self.table.train.labels,
+                self.classes[columns],
+                self.first[:, columns],
+                self.run.config.head_fit,
+                start,
+                bounds,
+            )
+
+    def _start(self, kept: Sequence[int]) -> Tensor:
+        """Where the fit of these prototypes starts, (C, len(kept)): near its optimum."""
+        gone = [index for index in self.everything if index not in set(kept)]
+        if gone and self.ellipsoid is not None:
+            return self.ellipsoid.without(gone)[1][:, list(kept)]
+        return self.weight[:, list(kept)]
 
     def best(self) -> HeadFitResult:
         """The best head of the run as it is: all prototypes, with the run's requirements."""
         return self.fit(self.everything, self.required)
+
+    @cached_property
+    def ellipsoid(self) -> Ellipsoid | None:
+        """The near-optimal heads around the best one, to second order; None without a ridge."""
+        return ellipsoid_at(self.problem(self.everything, self.required), self.best().weight)
 
     def judge(self, kept: Sequence[int], weight: Tensor) -> Judged:
         """The loss and the validation metrics of a head (C, len(kept)) of these prototypes."""
@@ -302,8 +401,8 @@ class HeadEditor:
             self._validate(kept, weight),
         )
 
-    def problem(self, kept: Sequence[int]) -> HeadProblem:
-        """The head's problem with these prototypes, without requirements."""
+    def problem(self, kept: Sequence[int], required: Required = NOTHING) -> HeadProblem:
+        """The head's problem with these prototypes and requirements."""
         columns = list(kept)
         return HeadProblem(
             self.table.train.scores[:, columns],
@@ -311,6 +410,7 @@ class HeadEditor:
             self.classes[columns],
             self.first[:, columns],
             self.run.config.head_fit,
+            self._bounds(columns, required),
         )
 
     def exact(self, fit: HeadFitResult) -> bool:
@@ -373,19 +473,61 @@ class HeadEditor:
             exact=self.exact(fit),
         )
 
+    def near_optimal(self, bound: float) -> NearOptimalHeads | None:
+        """The heads within a bound of the best loss; None without a ridge, where nothing bounds them."""
+        if self.ellipsoid is None:
+            return None
+        free = self.ellipsoid.free
+        parts = [
+            self._near_optimal_weight(index, bound, self.ellipsoid) for index in self.everything
+        ]
+        return NearOptimalHeads(bound, int(free.sum()), free.numel(), tuple(parts))
+
+    def _near_optimal_weight(
+        self, index: int, bound: float, ellipsoid: Ellipsoid
+    ) -> NearOptimalWeight:
+        row, cost = int(self.classes[index]), self.removal_costs()[index]
+        weight = float(ellipsoid.weight[row, index])
+        half = ellipsoid.half_width(row, index, bound)
+        # In the loss without the prototype, its part of the ridge is gone, too.
+        rise, _ = ellipsoid.without([index])
+        ridge = self.run.config.head_fit.ridge * float(self.first[:, index].double().square().sum())
+        low, high = weight - half, weight + half
+        rises = [self._rise_at(index, end, ellipsoid) if half else 0.0 for end in (low, high)]
+        return NearOptimalWeight(
+            index=index,
+            weight=weight,
+            low=low,
+            high=high,
+            rise_at_low=rises[0],
+            rise_at_high=rises[1],
+            removal_estimate=rise - ridge,
+            removal_exact=cost.loss_increase,
+        )
+
+    def _rise_at(self, index: int, value: float, ellipsoid: Ellipsoid) -> float:
+        """How much the least loss rises, exactly, when a prototype's own-class weight is at a value.
+
+        The loss is convex, so a weight that may not be nearer to its optimum than the value is at the value.
+        """
+        row = int(self.classes[index])
+        lower, upper = self._bounds(self.everything, self.required) or unbounded(self.weight.shape)
+        (lower if value > ellipsoid.weight[row, index] else upper)[row, index] = value
+        start = ellipsoid.with_weight(row, index, value)
+        fit = self._fit(self.everything, start, Bounds(lower, upper))
+        return fit.objective - self.best().objective
+
     def uses(self) -> list[Use]:
         """How often each prototype matters."""
         split, images = self.judged
         scores = images.scores.double()
         logits = scores @ self.weight.T
-        leading = times_leading(self.weight, logits, scores)
-        predicted = logits.argmax(1)
-        found = []
-        for index in self.everything:
-            without = logits - scores[:, index, None] * self.weight[:, index]
-            deciding = int((without.argmax(1) != predicted).sum())
-            found.append(Use(index, int(leading[index]), deciding, len(images), split))
-        return found
+        leading = times_leading(self.weight, logits, scores).tolist()
+        deciding = times_decisive(self.weight, scores).tolist()
+        return [
+            Use(index, leading[index], deciding[index], len(images), split)
+            for index in self.everything
+        ]
 
     def changes(self, kept: Sequence[int], weight: Tensor) -> tuple[Change, ...]:
         """The images that a head (C, len(kept)) predicts otherwise than the run does."""
@@ -434,10 +576,10 @@ class HeadEditor:
     def _bounds(self, columns: Sequence[int], required: Required) -> Bounds | None:
         if not required:
             return None
-        lower = torch.full((len(self.names), len(columns)), -torch.inf, dtype=torch.float64)
+        bounds = unbounded((len(self.names), len(columns)))
         for index, least in required.items():
-            lower[self.classes[index], list(columns).index(index)] = least
-        return Bounds(lower, torch.full_like(lower, torch.inf))
+            bounds.lower[self.classes[index], list(columns).index(index)] = least
+        return bounds
 
     def _by_hand(self, weights: Weights, kept: Sequence[int]) -> Tensor:
         """The run's head (C, len(kept)) with other weights in some places."""

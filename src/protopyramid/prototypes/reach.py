@@ -28,8 +28,10 @@ DIRECTIONS = 4  # random directions: more change the reach by a few pixels only
 def prototype_reach(run: Run, record: PrototypeRecord) -> Box | None:
     """The reach of a prototype on its source image, as fractions cut at the border.
 
-    None where the patch depends on no pixel at all.
+    None where the patch depends on no pixel at all, or the run has no picture of the source.
     """
+    if not run.cases.has_picture(record.index):
+        return None
     source = run.cases.source(record.index)
     image = model_input(source[None], run.config.data, device_of(run.model))
     cell = run.cases.look_up([record.index])[record.index].cell

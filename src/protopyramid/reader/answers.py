@@ -90,7 +90,7 @@ def explanation_json(
         )
         if index in records:
             part["case"] = {
-                **_case_json(records[index], run_name),
+                **_case_json(explanation.run, records[index], run_name),
                 "number": (cases or {}).get(records[index].image),
             }
     mirrored = explanation.origin is not None and explanation.origin.mapping.mirrored
@@ -103,12 +103,13 @@ def explanation_json(
     }
 
 
-def _case_json(record: PrototypeRecord, run_name: str) -> dict[str, Any]:
+def _case_json(run: Run, record: PrototypeRecord, run_name: str) -> dict[str, Any]:
     return {
         "image": record.image,
         "class": record.class_name,
         "box": list(record.box),
         "picture": picture_url(run_name, record.index),
+        "pictured": run.cases.has_picture(record.index),
     }
 
 

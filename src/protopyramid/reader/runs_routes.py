@@ -10,7 +10,6 @@ from fastapi import APIRouter, Response
 from protopyramid.reader.answers import case_regions, run_json, run_summary
 from protopyramid.reader.service import Reader
 from protopyramid.reader.settings import Refusal
-from protopyramid.runs import layout
 from protopyramid.runs.run import Run
 
 
@@ -39,8 +38,8 @@ def run_routes(reader: Reader) -> APIRouter:
     @router.get("/api/runs/{run}/prototypes/{index}.png", response_class=Response)
     async def picture(run: str, index: int) -> Response:
         """The case of a prototype, as the model sees it."""
-        path = reader.run(run).folder / layout.picture(known_prototype(reader.run(run), index))
-        content = await reader.in_thread(path.read_bytes)
+        chosen = reader.run(run)
+        content = await reader.in_thread(chosen.cases.png, known_prototype(chosen, index))
         return Response(
             content, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"}
         )

@@ -18,7 +18,8 @@ from protopyramid.errors import UserError
 from protopyramid.reader.app import Reader, create_application
 from protopyramid.reader.settings import Limits
 from protopyramid.reader.shield import Access, is_loopback
-from protopyramid.runs.run import load_run
+from protopyramid.runs import layout
+from protopyramid.runs.run import Run, load_run
 
 BACKLOG = 128
 SHUTDOWN_SECONDS = 5
@@ -44,7 +45,8 @@ def serve(
     the order in which readers meet the cases of `data`.
     """
     token = token or (None if is_loopback(host) else secrets.token_urlsafe(24))
-    reader = Reader([load_run(path) for path in runs], _cases(data), limits)
+    loaded = [load_run(path) for path in runs]
+    reader = Reader(loaded, _cases(data or _examples(loaded)), limits)
     if readings is not None:
         reader.serve_study(readings, seed)
     if annotations is not None:
@@ -89,6 +91,12 @@ def listen(host: str, port: int) -> socket.socket:
             f"{host}:{port}: cannot listen there ({error.strerror}); give another --host or --port"
         ) from None
     return listening
+
+
+def _examples(runs: Sequence[Run]) -> Path | None:
+    """The manifest of the example images that a packed model came with."""
+    found = [run.folder / layout.CASES_MANIFEST for run in runs]
+    return next((path for path in found if path.is_file()), None)
 
 
 def _cases(data: Path | None) -> tuple[Sample, ...]:

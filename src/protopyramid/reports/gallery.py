@@ -9,6 +9,7 @@ from pathlib import Path
 
 from protopyramid.data.images import prepare_sample
 from protopyramid.evaluation.results import read_evaluation
+from protopyramid.explanations.evidence import find_evidence
 from protopyramid.figures.drawing import COLOUR_MAP, save_figure
 from protopyramid.figures.level_figure import level_figure
 from protopyramid.figures.prototype_figures import (
@@ -19,9 +20,11 @@ from protopyramid.figures.prototype_figures import (
 )
 from protopyramid.figures.scale import GalleryItem
 from protopyramid.inference.reference import reference_for
+from protopyramid.model.activation import MaskedRegion
 from protopyramid.model.receptive_field import receptive_field
 from protopyramid.prototypes.cases import Case, layer_of, to_picture
 from protopyramid.prototypes.neighbours import Neighbour
+from protopyramid.prototypes.placeholder import NOT_SHARED
 from protopyramid.prototypes.reach import prototype_reach
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.records import PrototypeRecord
@@ -29,6 +32,7 @@ from protopyramid.runs.run import Run
 
 GALLERY = "prototypes_gallery.png"
 NEAREST = "prototypes_nearest"
+LONGEST_SLUG = 80
 LEVELS = "levels"
 
 
@@ -65,6 +69,7 @@ def _gallery_item(case: Case, idle: bool) -> GalleryItem:
         cell=case.cell,
         other_label=case.record.other_label,
         idle=idle,
+        note="" if case.pictured else NOT_SHARED,
     )
 
 
@@ -73,13 +78,25 @@ def write_gallery(
 ) -> Path:
     """Write prototypes_gallery.png: all prototypes by class and level.
 
-    `regions` shows where each prototype activates instead of the patch that it is.
+    `regions` shows the evidence region of each prototype on its source image instead of the patch that it
+    is: one backward and about four forward passes per prototype.
     """
     title = f"Prototypes of {run.name} by class and level"
     classes = run.config.data.classes
+    items = gallery_items(run)
+    if regions:
+        items = [_with_evidence(run, item) for item in items]
     looked_at = idle_prototypes(run)[1]
-    figure = gallery_figure(gallery_items(run), classes, title, colour_map, regions, looked_at)
+    figure = gallery_figure(items, classes, title, colour_map, regions, looked_at)
     return save_figure(figure, Path(out) / GALLERY)
+
+
+def _with_evidence(run: Run, item: GalleryItem) -> GalleryItem:
+    """A prototype with its evidence region in place of the strongest 5 % of its map."""
+    found = find_evidence(run, run.cases.source(item.index), [item.index])[item.index]
+    if found is None:
+        return item
+    return replace(item, region=MaskedRegion(item.region.activation, found.mask, found.box))
 
 
 def write_levels(run: Run, out: str | Path) -> list[Path]:
@@ -143,7 +160,7 @@ def slug(name: str, number: int) -> str:
     ('ill-defined-other', 'class-3')
     """
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    return plain or f"class-{number}"
+    return plain if 0 < len(plain) <= LONGEST_SLUG else f"class-{number}"
 
 
 def _tiles(run: Run, owner: str, found: Sequence[Neighbour]) -> list[NeighbourTile]:

@@ -28,6 +28,7 @@ from protopyramid.reports.facts import (
     run_facts,
     summary,
 )
+from protopyramid.reports.faithfulness import faithfulness_section
 from protopyramid.reports.gallery import gallery_items, idle_prototypes
 from protopyramid.reports.html import Cell, Html
 from protopyramid.reports.training_curves import training_plots
@@ -70,6 +71,7 @@ def write_report(
         _data(run, facts),
         _results(run, results),
         _where_it_looks(run, results),
+        faithfulness_section(run),
         _cases(run, samples, colour_map),
         _prototypes(run, colour_map),
         _health(results),
@@ -305,7 +307,7 @@ def _cases(run: Run, samples: Sequence[Sample] | None, colour_map: str) -> str:
 def _case(run: Run, ranked: RankedImage, colour_map: str) -> str:
     prepared = prepare_sample(ranked.sample, run.config.data)
     mask = None if prepared.mask is None else prepared.mask.numpy()
-    explanation = explain_prepared(run, prepared.image, ranked.sample.name)
+    explanation = explain_prepared(run, prepared.image, ranked.sample.name).outlined(top=ROWS)
     figure = explanation.sheet(ROWS, colour_map, mask)
     return page.picture(figure, f"explanation of {ranked.sample.name}", case_caption(ranked))
 

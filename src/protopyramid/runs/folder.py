@@ -87,6 +87,13 @@ class RunFolder:
         except (SafetensorError, OSError, ValueError) as error:
             raise _unreadable(target, error, "the file is damaged") from error
 
+    def read_weights(self) -> dict[str, Tensor]:
+        """The weights of the model, as floats however they are stored."""
+        from protopyramid.runs.eight_bit import to_floats
+
+        tensors, _ = self.read_tensors(layout.MODEL)
+        return to_floats(tensors, str(self.path / layout.MODEL))
+
     def read_lines(self, relative: str) -> list[dict[str, Any]]:
         """The records of a JSON-lines log; a last line that was cut off is left out."""
         target = self.path / relative
@@ -117,10 +124,11 @@ class RunFolder:
             raise UserError(
                 f"{self.path}: not a run folder (it has no readable file 'format')"
             ) from error
-        if found != str(layout.FORMAT_VERSION):
+        known = (layout.FORMAT_VERSION, layout.PACKED_VERSION)
+        if found not in map(str, known):
             raise UserError(
                 f"{self.path}: a run folder of format {found!r}, but this version reads format "
-                f"{layout.FORMAT_VERSION}; use the version of protopyramid that made it"
+                f"{known[0]} or {known[1]}; use the version of protopyramid that made it"
             )
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 config.toml  model.safetensors  prototypes.json  prototypes/NNN.png  metrics.jsonl  thresholds.json
 scores.safetensors  evaluation/SPLIT.json  report.html  MODEL_CARD.md  data.json  checkpoint/  format
+model.json  cases/  (packed models only)
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 from urllib.parse import quote
 
 FORMAT_VERSION = 1  # of this layout; any other is refused
+# As 1, but a packed model whose weights may have 8 bits and whose pictures may be missing. Software that
+# cannot read these refuses the number.
+PACKED_VERSION = 2
 
 FORMAT = "format"
 CONFIG = "config.toml"
@@ -26,6 +30,12 @@ CHECKPOINT = "checkpoint"
 OCCLUSION_CONTROL = f"{EVALUATION}/control.json"
 SHIFT_TEST = f"{EVALUATION}/moved.json"
 EXPORT = "export"
+PACKAGE = "model.json"
+CASES = "cases"  # example images of a packed model, with a manifest
+CASES_MANIFEST = f"{CASES}/manifest.csv"
+RESERVED = frozenset(  # names that Windows keeps for devices
+    ["con", "prn", "aux", "nul", *(f"{kind}{n}" for kind in ("com", "lpt") for n in range(10))]
+)
 
 
 def picture(index: int) -> str:

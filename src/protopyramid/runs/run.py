@@ -14,9 +14,12 @@ from protopyramid.data.geometry import Box
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.package import Package, read_package
 from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
-from protopyramid.utils.opening import is_file, is_folder, real_path
+from protopyramid.runs.shelf import find_run
+from protopyramid.utils.arguments import as_path
+from protopyramid.utils.opening import is_file, real_path
 
 if TYPE_CHECKING:
     from protopyramid.api import Edited
@@ -56,6 +59,11 @@ class Run:
         """The data, starting weights and software that the run was made with (data.json)."""
         return read_provenance(self.folder)
 
+    @cached_property
+    def package(self) -> Package | None:
+        """What a packed model says of itself (model.json); None for a run that was trained here."""
+        return read_package(self.folder)
+
     def predict(
         self, images: Sequence[str | Path], regions: Sequence[Box | None] | None = None
     ) -> list[dict[str, Any]]:
@@ -72,13 +80,13 @@ class Run:
         self,
         image: str | Path,
         region: Box | None = None,
-        evidence: bool = False,
+        evidence: bool | None = None,
         against: str | None = None,
     ) -> Explanation:
         """The case-based explanation of one image file, or of a region of it as in `predict`.
 
-        With `evidence`, it has the evidence regions of the strongest prototypes, too. `against` is the class
-        that the predicted one is compared with, by default the runner-up.
+        It has the evidence regions of the strongest prototypes, unless `evidence` is False. `against` is
+        the class that the predicted one is compared with, by default the runner-up.
         """
         from protopyramid.explanations.explanation import explain_file
 
@@ -119,15 +127,13 @@ def load_run(path: str | Path) -> Run:
     """Load a finished run.
 
     Args:
-        path: The run folder.
+        path: The run folder, or the name of a model that is shipped or was pulled.
 
     Example: ``pp.load_run("runs/demo").explain("lesion.png").save("why.png")``
     """
     from protopyramid.model.build import build_model
 
-    folder = RunFolder(path)
-    if not is_folder(folder.path):
-        raise UserError(f"{folder.path}: no such run folder")
+    folder = RunFolder(find_run(as_path(path, "run")))
     folder.check_format()
     config = load_config(folder / layout.CONFIG, warn=False)
     if not is_file(folder / layout.MODEL):
@@ -136,9 +142,8 @@ def load_run(path: str | Path) -> Run:
             f"finish it first: protopyramid train … --out {folder.path} --resume"
         )
     model = build_model(config)
-    tensors, _ = folder.read_tensors(layout.MODEL)
     try:
-        model.load_state_dict(tensors)
+        model.load_state_dict(folder.read_weights())
     except RuntimeError as error:
         first = str(error).strip().split("\n")[-1].strip()
         raise UserError(

@@ -39,6 +39,7 @@ from protopyramid.metrics.validation import ValidationMetrics, validation_metric
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import read_provenance
 from protopyramid.runs.run import load_run
+from protopyramid.runs.shelf import find_run
 from protopyramid.studies.results import (
     CrossValidation,
     FoldMetrics,
@@ -83,6 +84,7 @@ def cross_validate(
     folder = RunFolder(out)
     manifest = labelled_manifest(data, config)
     if backbone_from is not None:
+        backbone_from = find_run(backbone_from)
         _warn_of_leak(manifest, RunFolder(backbone_from))
     results = []
     with folder.lock():

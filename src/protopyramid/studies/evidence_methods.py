@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
+from protopyramid.config.schema import DataConfig
 from protopyramid.data.store import ImageStore
 from protopyramid.evaluation.faithfulness import draw_images, strongest_prototypes
 from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
 from protopyramid.explanations.evidence import (
+    SMOOTHING,
     Gradients,
+    PerturbedImage,
     Ranking,
     evidence_regions,
     near_cells,
@@ -26,6 +32,11 @@ from protopyramid.explanations.evidence import (
     perturbed_image,
     upsampled,
 )
+from protopyramid.inference.batches import device_of, model_input
+from protopyramid.metrics.faithfulness import gaussian
+from protopyramid.model.activation import activation_maps
+from protopyramid.model.backbones import IMAGE
+from protopyramid.model.network import PrototypeNetwork
 from protopyramid.runs.run import Run, load_run
 from protopyramid.utils.tables import number
 
@@ -35,13 +46,60 @@ IMAGES = 10
 def rankings(run: Run) -> dict[str, Ranking]:
     """The rankings that are compared, and what each costs beside the search."""
     gradients = Gradients(run.model, run.config.data)
+    relevance = Relevance(run.model, run.config.data)
     return {
         "upsampled map (no pass)": upsampled,
         "near the top-k cells (no pass)": near_cells,
         "gradient x input (1 backward)": gradients.times_input,
+        "midpoint gradient x input (1 backward)": gradients.midpoint,
         "SmoothGrad (4 backward)": gradients.smooth_grad,
+        "relevance, z+ rule (1 backward)": relevance.positive,
         "occlusion (49 forward for all)": occlusion,
     }
+
+
+class Relevance:
+    """Layer-wise relevance of the similarity by the z+ rule, as in PRP (Gautam 2023), down to block 1.
+
+    Each convolution passes relevance on in proportion to its positive products. That is the gradient of
+    a network whose convolutions have their positive weights alone, scaled to the true outputs, times the
+    map.
+    """
+
+    def __init__(self, model: PrototypeNetwork, data: DataConfig) -> None:
+        self._model, self._data = model, data
+
+    def positive(self, perturbed: PerturbedImage, maps: Sequence[int]) -> Tensor:
+        """The ranking. -> (n, S, S)."""
+        model, size = self._model.eval(), perturbed.size
+        images = model_input(perturbed.image[None], self._data, device_of(model))
+        with torch.no_grad():
+            first = model.backbone.advance({IMAGE: images}, [1])[1]
+        leaf = first.clone().requires_grad_(True)
+        layers = [each for each in model.modules() if isinstance(each, nn.Conv2d)]
+        hooks = [layer.register_forward_hook(_positive_part) for layer in layers]
+        try:
+            with torch.enable_grad():
+                found = model.evidence_from_pyramid(model.pyramid_from_maps({1: leaf})).maps
+        finally:
+            for hook in hooks:
+                hook.remove()
+        ranked = []
+        for index in maps:
+            level, row = perturbed.level_and_row(index)
+            mean = found[level][0, row][perturbed.cells(index)].mean()
+            (gradient,) = torch.autograd.grad(mean, leaf, retain_graph=True)
+            ranked.append((gradient * leaf).detach()[0].sum(0).abs())
+        maps_of_block = torch.stack(ranked)[:, None]
+        return gaussian(activation_maps(maps_of_block, size, size)[:, 0], SMOOTHING * size)
+
+
+def _positive_part(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    assert isinstance(layer, nn.Conv2d)
+    bias = None if layer.bias is None else layer.bias.clamp(min=0)
+    positive = layer._conv_forward(inputs[0], layer.weight.clamp(min=0), bias)
+    safe = torch.where(positive.abs() > 1e-9, positive, torch.full_like(positive, 1e-9))
+    return safe * (output / safe).detach()
 
 
 def areas_by_method(
@@ -76,7 +134,7 @@ def main(arguments: list[str]) -> None:
     found = areas_by_method(run, evaluated_split(run, manifest, "test"), images)
     for name, levels in found.items():
         cells = "  ".join(f"level {level} {number(area)}" for level, area in levels.items())
-        print(f"{name:32} {cells}  all {number(float(np.mean(list(levels.values()))))}")
+        print(f"{name:38} {cells}  all {number(float(np.mean(list(levels.values()))))}")
 
 
 if __name__ == "__main__":

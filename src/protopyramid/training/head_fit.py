@@ -23,7 +23,7 @@ proximal step would move past its bound is set to the bound, as one that it woul
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,6 +70,12 @@ class Bounds(NamedTuple):
 
     lower: Tensor
     upper: Tensor
+
+
+def unbounded(shape: Sequence[int]) -> Bounds:
+    """Bounds of a head (C, m) that hold nothing."""
+    lower = torch.full(tuple(shape), -torch.inf, dtype=torch.float64)
+    return Bounds(lower, -lower)
 
 
 def fit_head(

@@ -17,7 +17,6 @@ from protopyramid.errors import UserError
 from protopyramid.model.necks import Pyramid
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.model.weights import start_backbone
-from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import RANDOM
 from protopyramid.training.centring import ChannelMoments, centre_level
@@ -71,7 +70,7 @@ def load_backbone_of_run(model: PrototypeNetwork, path: Path) -> int:
     """Load the backbone of another run; every tensor must fit. Returns how many there are."""
     other = RunFolder(path)
     other.check_format()
-    tensors, _ = other.read_tensors(layout.MODEL)
+    tensors = other.read_weights()
     prefix = "backbone."
     found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
     own = model.backbone.state_dict()

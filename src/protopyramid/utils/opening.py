@@ -37,6 +37,7 @@ SPREADSHEET = Kind("a spreadsheet", 64 * MEBIBYTE)
 IMAGE = Kind("an image", 4 * GIBIBYTE)
 PIXELS = Kind("an uncompressed image", GIBIBYTE)
 WEIGHTS = Kind("a file of weights", 64 * GIBIBYTE)
+PACKED = Kind("a packed model", 3 * GIBIBYTE)
 
 ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL}
 # What a path leads to, where it is not a regular file.

@@ -58,6 +58,7 @@ const app = new App();
 for (const each of document.querySelectorAll("[data-word]")) each.textContent = words[each.dataset.word];
 for (const each of document.querySelectorAll("[data-word-label]")) {
   each.setAttribute("aria-label", words[each.dataset.wordLabel]);
+  if (each.matches("button")) each.title = words[each.dataset.wordLabel];
 }
 
 function setTheme(theme) {

@@ -2,8 +2,11 @@
 
 import { element } from "./dom.js";
 import { asSegments, squareAround } from "./regions.js";
+import { lengthText } from "./shapes.js";
 import { Viewer } from "./viewer.js";
 import { words } from "./words.js";
+
+const PASSING = 6000; // milliseconds
 
 export class Pane {
   constructor(id) {
@@ -29,7 +32,10 @@ export class Pane {
     this.viewer.open(film, box);
   }
 
-  hint(text) {
+  /** A hint over the film; a passing one goes away by itself. */
+  hint(text, passing = false) {
+    clearTimeout(this.fading);
+    if (passing) this.fading = setTimeout(() => this.hint(""), PASSING);
     this.message.textContent = text;
     this.message.hidden = !text;
   }
@@ -40,6 +46,7 @@ export class Pane {
     const share = (value) => Math.round(100 * value);
     const parts = [words.zoomStatus(share(scale * ratio)), words.windowStatus(share(window.low), share(window.high))];
     if (box) parts.push(words.boxStatus(...sizeOf(box, film.spacing)));
+    if (this.viewer.ruler) parts.push(words.rulerStatus(lengthText(this.viewer.ruler, film.spacing)));
     this.status.textContent = parts.join("   ");
   }
 

@@ -3,7 +3,7 @@
 import { showNeighbours } from "./cases.js";
 import { button, checkbox, element, option } from "./dom.js";
 import { openEdit } from "./edit.js";
-import { percent, signed } from "./numbers.js";
+import { signed, whole } from "./numbers.js";
 import { paintPrototype, thumbnail } from "./pictures.js";
 import { describeRun, useOfPrototypes } from "./server.js";
 import { words as all } from "./words.js";
@@ -21,6 +21,9 @@ export function mount(root, app) {
   const note = element("p", "small");
   note.setAttribute("role", "status");
   const [ofClass, ofLevel, sortBy] = [element("select"), element("select"), element("select")];
+  [ofClass, ofLevel, sortBy].forEach((select, index) => {
+    select.dataset.testid = ["gallery-class", "gallery-level", "gallery-order"][index];
+  });
   const filters = element("div", "filters", "",
     element("label", "", `${words.ofClass} `, ofClass),
     element("label", "", `${words.ofLevel} `, ofLevel),
@@ -124,7 +127,7 @@ export function mount(root, app) {
       const matters = leading / images;
       const bar = element("span");
       bar.style.width = `${100 * matters}%`;
-      open.append(element("span", "small use-text", ` ${words.matters(percent(matters))}`), element("span", "use", "", bar));
+      open.append(element("span", "small use-text", words.matters(whole(matters))), element("span", "use", "", bar));
     }
     paintPrototype(state.run, each.index, each.picture, canvas, LOOK).catch((error) => app.fail(error));
     return open;
@@ -194,7 +197,7 @@ export function mount(root, app) {
         ];
     return [
       element("h3", "", words.useTitle),
-      element("p", "", words.mattersLong(percent(leading / images), images, split)),
+      element("p", "", words.mattersLong(whole(leading / images), images, split)),
       element("p", "", words.decidesLong(deciding)),
       element("h3", "", words.costTitle),
       ...cost,

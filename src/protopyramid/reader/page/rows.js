@@ -14,6 +14,7 @@ export class Row {
     Object.assign(this, { result, part });
     this.element = element("li", "row");
     Object.assign(this.element.dataset, { testid: "prototype-row", index: part.index, level: part.level });
+    this.element.tabIndex = 0;
     this.yours = thumbnail(words.yours);
     this.theirs = thumbnail(words.theirs);
     this.element.append(this.buildPictures(), this.buildText());

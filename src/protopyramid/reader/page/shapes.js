@@ -90,10 +90,16 @@ export function within(shape, film) {
 }
 
 /** The length of a ruler: { value, unit: "mm" or "px" }. */
-export function lengthOf(shape, spacing) {
+function lengthOf(shape, spacing) {
   const [[ax, ay], [bx, by]] = shape.points;
   if (spacing) return { value: Math.hypot((bx - ax) * spacing.x, (by - ay) * spacing.y), unit: "mm" };
   return { value: Math.hypot(bx - ax, by - ay), unit: "px" };
+}
+
+/** The length of a ruler as it is written. */
+export function lengthText(shape, spacing) {
+  const { value, unit } = lengthOf(shape, spacing);
+  return `${value.toFixed(unit === "mm" ? 1 : 0)} ${unit}`;
 }
 
 /** Douglas and Peucker's line with fewer points. */

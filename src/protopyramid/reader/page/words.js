@@ -11,6 +11,7 @@ export const words = {
   commonKeys: [["?", "this list"]],
 
   // Reader study and Annotate (film_panel.js)
+  resetWindow: "Reset window",
   filmKeys: [
     ["+  −", "zoom"],
     ["Arrows", "move the film"],
@@ -33,7 +34,7 @@ export const words = {
     save: "Save as a new run",
     cancel: "Cancel",
     saving: "Saving…",
-    saved: (name) => `Saved as ${name}. Choose it under Model to read with it.`,
+    saved: (name, folder) => `Saved as ${name} in ${folder}. Choose it under Model to read with it.`,
     open: "Save as a new run…",
   },
 
@@ -98,9 +99,9 @@ export const words = {
       kappa_truth: "Agreement with the truth (kappa)",
       kappa_model: "Agreement with the model (kappa)",
     },
-    comparedHead: ["", "on their own", "with the model", "difference"],
+    comparedHead: ["measure", "on their own", "with the model", "difference"],
     comparedCaption: "Readers on their own and with the model",
-    peopleHead: ["", "AUROC alone", "AUROC with model", "seconds alone", "seconds with model", "over-reliance", "right corrections"],
+    peopleHead: ["reader", "AUROC alone", "AUROC with model", "seconds alone", "seconds with model", "over-reliance", "right corrections"],
     peopleCaption: "Each reader",
     ratingMethod:
       "AUROC: one margin against the others, mean over margins and readers; a reader's rating of a margin is the confidence where it was chosen, and minus the confidence where it was not.",
@@ -210,7 +211,7 @@ export const words = {
   invert: "Invert",
   flip: "Flip",
   two: "Two views",
-  presets: "window preset…",
+  presets: "window…",
   presetNames: { opened: "as opened", full: "full range", tissue: "tissue", dense: "dense tissue" },
   overlay: "How evidence is shown",
   overlays: { contour: "Contour", heat: "Heat", off: "Off" },
@@ -230,6 +231,7 @@ export const words = {
   wholeHint: "The model looks at the whole image. Drag a box to have it look at one lesion.",
   zoomStatus: (zoom) => `zoom ${zoom} %`,
   windowStatus: (low, high) => `window ${low} – ${high}`,
+  rulerStatus: (length) => `ruler ${length}`,
   boxStatus: (size, unit) => `lesion ${size} ${unit}`,
 
   // What the model says

@@ -1,0 +1,1 @@
+"""Models that travel: packing a run into one file, fetching one, putting its pictures back."""
