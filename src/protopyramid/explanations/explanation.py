@@ -34,6 +34,7 @@ from protopyramid.model.activation import Box, activation_boxes
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import layer_of, to_picture
 from protopyramid.runs.run import Run
+from protopyramid.utils.arguments import as_path
 from protopyramid.utils.opening import is_file
 
 __all__ = [
@@ -62,7 +63,7 @@ def explain_file(
     evidence: whether to find the evidence regions of the strongest prototypes, by default if there are any.
     against: the class that the predicted one is compared with, by default the runner-up.
     """
-    path = Path(image)
+    path = as_path(image, "image")
     if not is_file(path):
         raise UserError(f"{path}: no such image file; check the path")
     called = name or path.name
