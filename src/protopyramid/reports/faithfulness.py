@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from protopyramid.evaluation.evaluate import model_digest
 from protopyramid.evaluation.faithfulness_results import (
     Estimate,
     Faithfulness,
     GroupFaithfulness,
-    RankingCurves,
     read_faithfulness,
 )
 from protopyramid.figures.curves import Curve, Plot, curves_figure
@@ -24,8 +24,8 @@ WORDS = (
     "match is gone, the model really used it. 100 % would be the match in the unchanged image."
 )
 CAPTION = (
-    "Solid lines: only the best part of the image is left. Dashed: only the rest is. Where the two are far "
-    "apart from the start, a small part holds the evidence."
+    "By the size of the part. Left: lines that rise at once mean that a small part is enough. Right: lines "
+    "that fall at once mean that the model used little else."
 )
 
 
@@ -43,7 +43,7 @@ def faithfulness_section(run: Run) -> str:
     parts = [page.paragraph(WORDS), page.table(header, rows, total=True)]
     plots = _plots(found)
     if plots:
-        figure = curves_figure(plots, "share of the image, %")
+        figure = curves_figure(plots, "size of the part, % of the image")
         parts.append(page.picture(figure, "match left by share of the image", CAPTION, "png"))
     parts.append(page.paragraph(_matter(found), "muted"))
     return page.section("Is what is shown what was used?", *parts)
@@ -65,21 +65,22 @@ def _share(found: Estimate) -> str:
 
 
 def _plots(found: Faithfulness) -> list[Plot]:
-    """One plot per level."""
+    """What is left with the best part alone, and without it; a line per level."""
+    levels = {f"level {level}": group.curves for level, group in found.per_level.items()}
+    known = {name: curves for name, curves in levels.items() if curves is not None}
+    if not known:
+        return []
+    alone = [_curve(name, each.shares, each.insertion) for name, each in known.items()]
+    without = [_curve(name, each.shares, each.deletion) for name, each in known.items()]
     return [
-        Plot(f"Level {level}: match left, %", _curves(group.curves), (-20, 120))
-        for level, group in found.per_level.items()
-        if group.curves is not None
+        Plot("Match left with the best part alone, %", alone, (-20, 120)),
+        Plot("Match left without the best part, %", without, (-20, 120)),
     ]
 
 
-def _curves(curves: RankingCurves) -> list[Curve]:
-    x = [100 * share for share in curves.shares]
-    lines = {"only this share is left": curves.insertion, "only the rest is left": curves.deletion}
-    return [
-        Curve(name, x, [math.nan if value is None else 100 * value for value in values])
-        for name, values in lines.items()
-    ]
+def _curve(name: str, shares: Sequence[float], values: Sequence[float | None]) -> Curve:
+    y = [math.nan if value is None else 100 * value for value in values]
+    return Curve(name, [100 * share for share in shares], y)
 
 
 def _matter(found: Faithfulness) -> str:

@@ -92,7 +92,9 @@ def write_gallery(
 
 
 def _with_evidence(run: Run, item: GalleryItem) -> GalleryItem:
-    """A prototype with its evidence region in place of the strongest 5 % of its map."""
+    """A prototype with its evidence region in place of the strongest 5 % of its map, if it has a picture."""
+    if not run.cases.has_picture(item.index):
+        return item
     found = find_evidence(run, run.cases.source(item.index), [item.index])[item.index]
     if found is None:
         return item
