@@ -16,6 +16,7 @@ from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run, load_run
+from protopyramid.utils.arguments import as_path, paths_of, wrong_type
 from protopyramid.utils.files import check_output_folder
 from protopyramid.utils.opening import is_folder, real_path
 from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 Place = str | Path
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1
 COLOUR_MAP = "inferno"  # that of figures/drawing.py, which is imported only when something is drawn
+LONGEST_STEM = 200  # bytes of a file name, so that a number and a suffix have room
 FORMATS = ("png", "json")  # of an explanation; a PDF takes five times as long: when asked for
 
 
@@ -79,8 +81,8 @@ def train(
     finished: list[Run] = []
     path = train_run(
         config if isinstance(config, Config) else load_config(config),
-        data,
-        out,
+        as_path(data, "data"),
+        as_path(out, "out"),
         backbone_from=backbone_from,
         devices=devices,
         accelerator=accelerator,
@@ -94,14 +96,15 @@ def train(
 def finish(run: Run | Place) -> Run:
     """Write what a trained run still lacks: its scores, out-of-distribution limits, then its model card.
 
-    Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
+    Warns of unhealthy prototypes, and where they come from the image border, or from outside the annotation
+    more than by chance.
 
     What is there already is left as it is, so a call that was stopped can be repeated.
     """
     import torch
 
     from protopyramid.inference.ood import limits_are_current
-    from protopyramid.prototypes.health import source_pointing, source_warnings
+    from protopyramid.prototypes.health import head_warnings, source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
@@ -111,7 +114,8 @@ def finish(run: Run | Place) -> Run:
     if not limits_are_current(run):
         _write_limits(run, table)
     if not (run.folder / layout.CARD).is_file():
-        for text in source_warnings(run, source_pointing(run)):
+        scores = None if table is None else table.train.scores
+        for text in [*head_warnings(run, scores), *source_warnings(run, source_pointing(run))]:
             warnings.warn(text, stacklevel=2)
         write_model_card(run)
     return run
@@ -322,7 +326,7 @@ def explain(
     name: str | None = None,
     *,
     region: Box | None = None,
-    evidence: bool = True,
+    evidence: bool | None = None,
     against: str | None = None,
 ) -> Explanation:
     """Explain one image: why this class and not another, as a sum over prototypes and their cases.
@@ -333,8 +337,8 @@ def explain(
         name: What the explanation calls the image; by default the file's name.
         region: What the model is to see, x0, y0, x1, y1 in pixels of the file; a region that is not square
             is made so around its centre. By default all of the image.
-        evidence: Also find the evidence regions of the strongest prototypes: the smallest parts of the image
-            that keep 90 % of the rise of their similarity.
+        evidence: Find the evidence regions of the strongest prototypes, by default if there are any: the
+            smallest parts of the image that keep 90 % of the rise of their similarity.
         against: The class that the predicted one is compared with, by default the runner-up.
 
     Example:
@@ -372,7 +376,7 @@ def explain_all(
     limit: int = 0,
     top: int = 5,
     colour_map: str = COLOUR_MAP,
-    evidence: bool = True,
+    evidence: bool | None = None,
     against: str | None = None,
     formats: Sequence[str] = FORMATS,
     unreadable: Callable[[Path, UserError], None] | None = None,
@@ -391,7 +395,7 @@ def explain_all(
         limit: The largest number of images; 0 means all.
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
-        evidence: Also find the evidence regions of the prototypes in the figure, and outline them there.
+        evidence: Outline the evidence regions of the prototypes in the figure, by default if there are any.
         against: The class that the predicted one is compared with, by default the runner-up.
         formats: What to write: `png`, `pdf`, `svg` (the figure) and `json` (all numbers).
         unreadable: As in `predict`.
@@ -426,8 +430,7 @@ def explain_all(
             unreadable(sample.image, error)
             continue
         explanation = explain_prepared(run, prepared.image, name, origin).compared_with(against)
-        if evidence:
-            explanation = explanation.with_evidence(top)
+        explanation = explanation.outlined(evidence, top)
         paths_written = [folder / f"{stem}{suffix}" for suffix in suffixes]
         explanation.save_all(paths_written, top, colour_map)
         yield SavedExplanation(explanation, paths_written, number, len(samples))
@@ -444,7 +447,7 @@ def distinct_stems(names: Sequence[str]) -> list[str]:
     taken: set[str] = set()
     stems = []
     for name in names:
-        plain = Path(name).stem
+        plain = Path(name).stem.encode()[:LONGEST_STEM].decode(errors="ignore")
         stem, number = plain, 2
         while stem.lower() in taken:
             stem, number = f"{plain}-{number}", number + 1
@@ -483,6 +486,8 @@ def compare(
     from protopyramid.evaluation.comparison import compare as compare_runs
     from protopyramid.explanations.saliency import METHODS
 
+    if not isinstance(runs, Sequence) or isinstance(runs, str | bytes) or not runs:
+        raise wrong_type("runs", "a list of runs or their folders", runs)
     loaded = [_loaded(run) for run in runs]
     _check_distinct(loaded)
     return compare_runs(loaded, data, split, bootstrap, seed, METHODS, progress)
@@ -741,7 +746,7 @@ def _nearest(
 
 # -- arguments -----------------------------------------------------------------------------------
 def _loaded(run: Run | Place) -> Run:
-    return run if isinstance(run, Run) else load_run(run)
+    return run if isinstance(run, Run) else load_run(as_path(run, "run"))
 
 
 def _check_distinct(runs: Sequence[Run]) -> None:
@@ -755,4 +760,4 @@ def _check_distinct(runs: Sequence[Run]) -> None:
 
 
 def _paths(images: Place | Sequence[Place]) -> list[Path]:
-    return [Path(images)] if isinstance(images, str | Path) else [Path(each) for each in images]
+    return paths_of(images, "images")

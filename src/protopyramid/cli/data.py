@@ -1,5 +1,6 @@
 """`protopyramid data`: draw phantoms, import a public dataset, sample negatives, join and check manifests."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -60,7 +61,8 @@ def phantom(
     """Write synthetic mammogram patches with masks, lesion boxes and a manifest."""
     from protopyramid.cli.console import new_folder, say
 
-    new_folder(folder, force)  # before the slow imports: a wrong folder is refused at once
+    # Before the slow imports: a wrong folder is refused at once. One whose phantoms were begun continues.
+    new_folder(folder, force or _holds_phantoms_alone(folder))
     from protopyramid.data.phantoms import write_phantoms
     from protopyramid.utils.progress import progress_bar
 
@@ -75,6 +77,17 @@ def phantom(
             progress=update,
         )
     say(str(manifest))
+
+
+def _holds_phantoms_alone(folder: Path) -> bool:
+    """Whether there are patches of phantoms in a folder, and nothing else: no manifest yet."""
+    if not folder.is_dir() or any(
+        each.name not in ("images", "masks") for each in folder.iterdir()
+    ):
+        return False
+    names = [each.name for part in folder.iterdir() for each in part.iterdir()]
+    ours = re.compile(r"patient\d{4,}-\d+\.png|\.partial-.*")
+    return bool(names) and all(ours.fullmatch(name) for name in names)
 
 
 @app.command(name="import")

@@ -34,6 +34,7 @@ from protopyramid.config.messages import describe_errors, shown
 from protopyramid.config.overrides import Tree, flat, merge_sections, plain, with_override
 from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
+from protopyramid.utils.arguments import as_path, checked_type
 from protopyramid.utils.opening import SETTINGS, read_text
 
 NEGATIVE_KEY = "data.negative_class"
@@ -53,6 +54,9 @@ def load_config(
     Raises:
         UserError: one line that names the file or key, what is wrong and what to do.
     """
+    as_path(name_or_path, "name_or_path")
+    if overrides is not None:
+        checked_type(overrides, Mapping, "overrides", "a mapping of dotted keys to values")
     config, renamed = _load(name_or_path, overrides or {})
     for old, new in renamed.items() if warn else ():
         warnings.warn(deprecation(old, new), DeprecationWarning, stacklevel=2)
@@ -82,6 +86,7 @@ def load_overlay(name: str) -> Tree:
 
 def dump_config(config: Config) -> str:
     """The complete configuration as TOML that `load_config` reads back to an equal one."""
+    checked_type(config, Config, "config", "a Config, as load_config gives it")
     return tomli_w.dumps(_tree(config))
 
 

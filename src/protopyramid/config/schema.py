@@ -20,6 +20,7 @@ MARGIN_CLASSES = ("circumscribed", "indistinct", "spiculated", NEGATIVE_CLASS)
 SIZE_MULTIPLE = 16  # four max-pools of stride 2 come before the coarsest level
 PARTS = ("backbone", "neck", "prototypes", "head")
 MAX_BLOCKS = 5
+LONGEST_CLASS = 100  # letters of a name; it stands in figures, tables and file names
 
 Level = Annotated[int, Field(ge=2, le=5)]
 Count = Annotated[int, Field(ge=0, le=10_000)]
@@ -211,6 +212,11 @@ class DataConfig(Section):
             raise ValueError(f"classes has the same name twice: {self.classes}")
         if any(not name.strip() for name in self.classes):
             raise ValueError("classes has an empty name")
+        if any(len(name) > LONGEST_CLASS or not name.isprintable() for name in self.classes):
+            raise ValueError(
+                f"classes has a name of more than {LONGEST_CLASS} letters, or with line breaks or "
+                "control characters; give it a short, plain name"
+            )
         if self.negative_class and self.negative_class not in self.classes:
             raise ValueError(
                 f'negative_class "{self.negative_class}" is not one of classes {self.classes}; '

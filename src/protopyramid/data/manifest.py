@@ -20,6 +20,7 @@ import numpy as np
 from protopyramid.data.geometry import Box as Box
 from protopyramid.data.geometry import Region
 from protopyramid.errors import UserError
+from protopyramid.utils.arguments import as_path
 from protopyramid.utils.csv_files import Record, read_table
 from protopyramid.utils.opening import is_file, real_path
 from protopyramid.utils.tables import csv_text
@@ -104,7 +105,7 @@ def parse_manifest(
 
     Only a file that is not a table with the required columns raises UserError.
     """
-    path = Path(path)
+    path = as_path(path, "manifest")
     table = read_table(path, "manifest")
     columns = _read_header(path, table[0])
     samples: list[Sample] = []

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from protopyramid.data.io.encoding import png_bytes
 from protopyramid.data.manifest import KNOWN, SPLITS
 from protopyramid.errors import UserError
-from protopyramid.utils.files import write_bytes, write_text
+from protopyramid.utils.files import remove_partial, write_bytes, write_text
 from protopyramid.utils.processes import in_processes
 from protopyramid.utils.tables import csv_text
 
@@ -438,6 +438,7 @@ def write_phantoms(
         rows[job.patient, job.patch] = row
         if progress is not None:
             progress(len(rows), len(jobs))
+    remove_partial(Path(folder))  # of an earlier call that was killed
     in_order = [rows[job.patient, job.patch] for job in jobs]
     return write_text(Path(folder) / "manifest.csv", csv_text(KNOWN, in_order))
 

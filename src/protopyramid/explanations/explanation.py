@@ -34,6 +34,7 @@ from protopyramid.model.activation import Box, activation_boxes
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import layer_of, to_picture
 from protopyramid.runs.run import Run
+from protopyramid.utils.arguments import as_path
 from protopyramid.utils.opening import is_file
 
 __all__ = [
@@ -53,23 +54,23 @@ def explain_file(
     image: str | Path,
     name: str | None = None,
     region: Box | None = None,
-    evidence: bool = True,
+    evidence: bool | None = None,
     against: str | None = None,
 ) -> Explanation:
     """The explanation of an image file, called `name` or else by the file's name.
 
     region: what the model is to see, x0, y0, x1, y1 in pixels of the file, made square around its centre.
-    evidence: whether to find the evidence regions of the strongest prototypes, too. against: the class that
-    the predicted one is compared with, by default the runner-up.
+    evidence: whether to find the evidence regions of the strongest prototypes, by default if there are any.
+    against: the class that the predicted one is compared with, by default the runner-up.
     """
-    path = Path(image)
+    path = as_path(image, "image")
     if not is_file(path):
         raise UserError(f"{path}: no such image file; check the path")
     called = name or path.name
     sample = Sample(0, called, path, label="", split="test")
     marked = sample if region is None else region_sample(path, region, called)
     explanation = explain_sample(run, marked).compared_with(against)
-    return explanation.with_evidence() if evidence else explanation
+    return explanation.outlined(evidence)
 
 
 def explain_sample(run: Run, sample: Sample, data: DataConfig | None = None) -> Explanation:

@@ -39,6 +39,8 @@ def export_run(run: Run, kind: Format = "onnx", out: Path | None = None) -> Expo
     sample input, so it is only written outside run folders. `NAME.json` beside the file describes
     preprocessing, inputs, outputs, classes and prototypes.
     """
+    if not isinstance(kind, str) or kind not in SUFFIXES:
+        raise TypeError(f"format: expected one of {', '.join(SUFFIXES)}, got {str(kind)[:40]!r}")
     path = out or run.folder / layout.exported(run.name, SUFFIXES[kind])
     _check_place(path, kind, run)  # before the minute that an export takes
     module = EvidenceModule(run.model.cpu().eval(), run.config.data).eval()

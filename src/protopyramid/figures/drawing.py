@@ -70,8 +70,17 @@ def figure_bytes(figure: Sheet | Figure, kind: str = "png", dpi: int | None = No
             pixels.save(stream, name, dpi=(dpi, dpi), **SAVE_OPTIONS[kind])
         else:
             drawn = figure.figure if isinstance(figure, Sheet) else figure
+            names_are_data(drawn)
             drawn.savefig(stream, format=kind, dpi=dpi, **SAVE_OPTIONS[kind])
     return stream.getvalue()
+
+
+def names_are_data(figure: Figure) -> None:
+    """Draw every text of a figure letter by letter: a name such as "$x" is not mathematics."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
 
 
 def figure_pixels(figure: Sheet | Figure, dpi: int | None = None) -> NDArray[np.uint8]:
@@ -83,6 +92,7 @@ def figure_pixels(figure: Sheet | Figure, dpi: int | None = None) -> NDArray[np.
         figure = figure.figure
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    names_are_data(figure)
     own = figure.dpi
     figure.set_dpi(dpi)
     canvas: Any = FigureCanvasAgg(figure)  # Any: its methods have no types

@@ -23,6 +23,7 @@ from protopyramid.inference.prediction import (
     table_rows,
 )
 from protopyramid.runs import layout
+from protopyramid.utils.arguments import check_number, paths_of, wrong_type
 from protopyramid.utils.opening import is_folder
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ def predict_regions(
     run: Run, images: Sequence[str | Path], regions: Sequence[Box | None] | None = None
 ) -> list[Record]:
     """Predictions of image files, or of one region of each where it is given."""
-    samples = image_samples([Path(image) for image in images])
+    samples = image_samples(paths_of(images, "images"))
+    if regions is not None and not isinstance(regions, Sequence):
+        raise wrong_type("regions", "a list of boxes (x0, y0, x1, y1) or None", regions)
     if regions is not None:
         if len(regions) != len(samples):
             raise UserError(
@@ -108,6 +111,10 @@ def predict_regions(
 
 def check_box(box: Sequence[float], what: str) -> Box:
     """A box of four finite numbers, x0 < x1 and y0 < y1; else a UserError."""
+    if not isinstance(box, Sequence) or isinstance(box, str | bytes):
+        raise wrong_type(what, "four numbers x0, y0, x1, y1", box)
+    for edge in box:
+        check_number(edge, what)
     if len(box) != 4 or not all(math.isfinite(edge) for edge in box):
         raise UserError(f"{what}: needs four numbers x0,y0,x1,y1, got {_text(box)}")
     x0, y0, x1, y1 = box

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from protopyramid.losses.stencil import quadratic_forms, safe_sqrt, stencils
+from protopyramid.utils.arguments import check_tensor
 
 ClassTable = Mapping[
     str, Mapping[str, float]
@@ -55,8 +56,19 @@ def fine_annotation(
     instead: what counts is where a prototype activates, not how strongly, so that being similar to
     nothing does not help.
     """
-    if combine not in ("paper", "disjoint"):
-        raise ValueError(f'expected combine "paper" or "disjoint", got "{combine}"')
+    if not isinstance(combine, str) or combine not in ("paper", "disjoint"):
+        raise TypeError(f'combine: expected "paper" or "disjoint", got {str(combine)[:40]!r}')
+    check_tensor(maps, "maps", "(B, m, h, w)", 4)
+    if not isinstance(masks, MaskStencils):
+        check_tensor(masks, "masks", "(B, H, W)", 3)
+        if len(masks) != len(maps):
+            raise TypeError(f"masks: expected {len(maps)} as there are maps, got {len(masks)}")
+    for name, weights in (("inside", inside), ("outside", outside)):
+        check_tensor(weights, name, "(B, m)", 2)
+        if weights.shape != maps.shape[:2]:
+            raise TypeError(
+                f"{name}: expected {tuple(maps.shape[:2])} as maps are, got {tuple(weights.shape)}"
+            )
     forms = mask_forms(maps, masks)
     inner, cross, outer = _pixel_weights(inside, outside, combine)
     squares = inner * forms[..., 0] + cross * forms[..., 1] + outer * forms[..., 2]

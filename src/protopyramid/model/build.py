@@ -22,6 +22,7 @@ from protopyramid.model.network import PrototypeNetwork
 from protopyramid.model.pooling import ChannelPooling, Pooling, channel_score_count
 from protopyramid.model.prototypes import PrototypeLayer, classes_and_levels
 from protopyramid.model.similarity import Similarity
+from protopyramid.utils.arguments import checked_type
 
 
 def build_model(config: Config) -> PrototypeNetwork:
@@ -32,6 +33,7 @@ def build_model(config: Config) -> PrototypeNetwork:
     >>> model.prototypes is None
     True
     """
+    checked_type(config, Config, "config", "a Config, as load_config gives it")
     # Backbone, neck, prototypes, head: the order in which they draw their random numbers.
     backbone = build_backbone(config.model.backbone)
     classes, levels = prototype_places(config)

@@ -25,6 +25,7 @@ from protopyramid.model.necks import COARSEST, Neck
 from protopyramid.model.pooling import ChannelPooling, channel_score_count, channel_scores
 from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.model.tta import tta_transforms
+from protopyramid.utils.arguments import check_tensor
 
 
 class Evidence(NamedTuple):
@@ -130,6 +131,8 @@ class PrototypeNetwork(nn.Module):
     def pyramid(self, images: Tensor) -> dict[int, Tensor]:
         """The maps z of the neck. (B, 3, H, W) -> {level: (B, d, H / stride, W / stride)}."""
         _check_size(images, self.backbone.size_multiple)
+        if images.dtype == torch.float64 and self.head.weight.dtype != torch.float64:
+            raise TypeError(f"images: expected {self.head.weight.dtype} values, got {images.dtype}")
         return self.pyramid_from_maps({IMAGE: images})
 
     def pyramid_from_maps(self, maps: Mapping[int, Tensor]) -> dict[int, Tensor]:
@@ -155,6 +158,11 @@ def _mean(parts: list[Tensor]) -> Tensor:
 
 
 def _check_size(images: Tensor, multiple: int) -> None:
+    check_tensor(images, "images", "(B, 3, H, W)", 4)
+    if images.shape[1] != 3 or not images.is_floating_point():
+        raise TypeError(
+            f"images: expected float values (B, 3, H, W), got {images.dtype} of {tuple(images.shape)}"
+        )
     height, width = images.shape[-2:]
     if height % multiple or width % multiple:
         raise UserError(

@@ -32,6 +32,7 @@ from protopyramid.runs.run import Run
 
 GALLERY = "prototypes_gallery.png"
 NEAREST = "prototypes_nearest"
+LONGEST_SLUG = 80
 LEVELS = "levels"
 
 
@@ -159,7 +160,7 @@ def slug(name: str, number: int) -> str:
     ('ill-defined-other', 'class-3')
     """
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    return plain or f"class-{number}"
+    return plain if 0 < len(plain) <= LONGEST_SLUG else f"class-{number}"
 
 
 def _tiles(run: Run, owner: str, found: Sequence[Neighbour]) -> list[NeighbourTile]:

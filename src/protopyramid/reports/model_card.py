@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protopyramid.data.manifest import SPLITS
+from protopyramid.errors import printable
 from protopyramid.evaluation.results import Evaluation, read_evaluation
 from protopyramid.model.tta import tta_text
 from protopyramid.reports.facts import (
@@ -24,7 +25,7 @@ from protopyramid.reports.report import (
 )
 from protopyramid.runs.provenance import RANDOM, Provenance
 from protopyramid.runs.run import Run
-from protopyramid.utils.tables import markdown_table
+from protopyramid.utils.tables import markdown_table, markdown_text
 
 USE = """\
 **Research only. Not a medical device.** It has not been validated for clinical use and must not be used to
@@ -59,7 +60,7 @@ def write_model_card(run: Run, evaluation: Evaluation | None = None) -> Path:
     results = evaluation if evaluation is not None else read_evaluation(run.folder)
     facts = run_facts(run)
     parts = [
-        f"# {run.name}",
+        f"# {printable(run.name)}",
         summary(run),
         "## Intended use\n\n" + USE,
         "## Training data\n\n" + _data(run, facts),
@@ -69,7 +70,7 @@ def write_model_card(run: Run, evaluation: Evaluation | None = None) -> Path:
         f"## {difference_title(run)}\n\n" + _differences(run),
         "## How to cite\n\n" + f"{PAPER}.\n\nSoftware: {_software(facts)}.",
     ]
-    return run.folder.write_text(CARD, "\n\n".join(parts) + "\n")
+    return run.folder.write_text(CARD, markdown_text("\n\n".join(parts)) + "\n")
 
 
 def _limits(run: Run) -> list[str]:
@@ -93,7 +94,7 @@ def _data(run: Run, facts: Provenance) -> str:
         [name, *(str(counts[split].get(name, 0)) for split in splits)]
         for name in run.config.data.classes
     ]
-    source = f"Images of each class, from the manifest `{facts.manifest or 'unknown'}`:"
+    source = f"Images of each class, from the manifest `{printable(facts.manifest) or 'unknown'}`:"
     return source + "\n\n" + markdown_table(["class", *splits], rows)
 
 

@@ -14,6 +14,7 @@ from protopyramid.data.manifest import SPLITS, Manifest, Sample, read_manifest
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.utils.arguments import as_path
 from protopyramid.utils.opening import is_file, real_path
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def training_manifest(run: Run) -> Path | None:
 def find_manifest(run: Run, given: str | Path | None) -> Path:
     """The manifest to use: the one given, else the one of training."""
     if given is not None:
-        return Path(given)
+        return as_path(given, "data")
     path = training_manifest(run)
     if path is None:
         raise UserError(
@@ -153,7 +154,7 @@ def split_samples(
 
     splits: {split: {name: content digest}}, as in data.json.
     """
-    if split not in SPLITS:
+    if not isinstance(split, str) or split not in SPLITS:
         raise UserError(f'no split "{split}"; the splits are {", ".join(SPLITS)}')
     rows = manifest.split(split)
     if not manifest.split("validation"):

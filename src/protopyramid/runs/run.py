@@ -18,6 +18,7 @@ from protopyramid.runs.package import Package, read_package
 from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
 from protopyramid.runs.shelf import find_run
+from protopyramid.utils.arguments import as_path
 from protopyramid.utils.opening import is_file, real_path
 
 if TYPE_CHECKING:
@@ -79,13 +80,13 @@ class Run:
         self,
         image: str | Path,
         region: Box | None = None,
-        evidence: bool = True,
+        evidence: bool | None = None,
         against: str | None = None,
     ) -> Explanation:
         """The case-based explanation of one image file, or of a region of it as in `predict`.
 
-        With `evidence`, it has the evidence regions of the strongest prototypes, too. `against` is the class
-        that the predicted one is compared with, by default the runner-up.
+        It has the evidence regions of the strongest prototypes, unless `evidence` is False. `against` is
+        the class that the predicted one is compared with, by default the runner-up.
         """
         from protopyramid.explanations.explanation import explain_file
 
@@ -109,6 +110,11 @@ class Run:
 
         return edit(self, remove=remove, require=require, weights=weights, data=data, out=out)
 
+    def _repr_html_(self) -> str:
+        from protopyramid.prototypes.notebook import run_html
+
+        return run_html(self)
+
     @cached_property
     def cases(self) -> CaseBook:
         """The training images behind the prototypes; made for this model and kept with it."""
@@ -127,7 +133,7 @@ def load_run(path: str | Path) -> Run:
     """
     from protopyramid.model.build import build_model
 
-    folder = RunFolder(find_run(path))
+    folder = RunFolder(find_run(as_path(path, "run")))
     folder.check_format()
     config = load_config(folder / layout.CONFIG, warn=False)
     if not is_file(folder / layout.MODEL):

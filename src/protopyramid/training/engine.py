@@ -25,6 +25,7 @@ from protopyramid.training.distributed import on_rank_zero, start_fabric
 from protopyramid.training.start import warn_of_frozen_random_backbone
 from protopyramid.training.trainer import Trainer
 from protopyramid.utils.allocator import keep_freed_memory
+from protopyramid.utils.arguments import as_path
 from protopyramid.utils.opening import is_file
 
 Finish = Callable[[RunFolder], None]
@@ -53,8 +54,8 @@ def train_run(
     folder = RunFolder(out)
     keep_freed_memory()
     fabric = start_fabric(devices, config.train.precision, accelerator)
-    source = find_run(backbone_from) if backbone_from else None
-    shared = Path(cache) if cache else None
+    source = None if backbone_from is None else find_run(as_path(backbone_from, "backbone_from"))
+    shared = None if cache is None else as_path(cache, "cache")
     with ExitStack() as held:
         if not fabric.is_global_zero:  # the first process has said what it would warn of
             held.enter_context(warnings.catch_warnings())

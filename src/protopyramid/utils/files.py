@@ -132,8 +132,15 @@ def check_output_folder(folder: Path, empty: bool = False) -> None:
     """Refuse a path that is a file or, where the folder must be `empty`, a folder that holds anything."""
     if exists(folder) and not is_folder(folder):
         raise UserError(f"{folder}: is a file; give a folder to write to")
-    if empty and is_folder(folder) and any(folder.iterdir()):
+    if empty and holds_anything(folder):
         raise UserError(f"{folder}: is not empty; give another folder")
+
+
+def holds_anything(folder: Path) -> bool:
+    """Whether there is a folder with anything in it but what a killed process left."""
+    return is_folder(folder) and any(
+        not each.name.startswith(TEMPORARY) for each in folder.iterdir()
+    )
 
 
 def disk_error(target: Path, error: OSError) -> UserError:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
 
 from protopyramid.utils.files import disk_error
+from protopyramid.utils.opening import exists
 
 LOCK = ".lock"
 PAUSE = 0.2  # seconds between two attempts
@@ -23,13 +24,26 @@ def locked(folder: Path, busy: Callable[[], None]) -> Iterator[None]:
     to wait.
     """
     lock = FileLock(folder / LOCK)
+    new = not exists(folder)
     while not _acquired(lock, folder):
         busy()
         time.sleep(PAUSE)
     try:
         yield
+    except BaseException:
+        if new:
+            _forget(folder)
+        raise
     finally:
         lock.release()
+
+
+def _forget(folder: Path) -> None:
+    """Remove a folder that was made for work which then did not begin: nothing is in it but the lock."""
+    with suppress(OSError):
+        if [each.name for each in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+            folder.rmdir()
 
 
 def _acquired(lock: BaseFileLock, folder: Path) -> bool:

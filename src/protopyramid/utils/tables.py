@@ -7,6 +7,8 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
+from protopyramid.errors import printable
+
 UNDEFINED = "–"
 QUOTE = "'"  # marks a field as text
 # What begins a formula in a spreadsheet; marked fields too, so that one mark can be taken away again.
@@ -53,12 +55,23 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """
 
     def line(cells: Sequence[str]) -> str:
-        return (
-            "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
-        )
+        return "| " + " | ".join(_markdown_cell(cell) for cell in cells) + " |"
 
     rule = "|---" + "|---:" * (len(header) - 1) + "|"
     return "\n".join([line(header), rule, *map(line, rows)])
+
+
+def markdown_text(text: str) -> str:
+    """Text in Markdown with no HTML and no links in it: names in it may be anything.
+
+    >>> markdown_text("<b>x</b> [a](b)")
+    '&lt;b>x&lt;/b> [a]\\\\(b)'
+    """
+    return text.replace("<", "&lt;").replace("](", "]\\(")
+
+
+def _markdown_cell(cell: str) -> str:
+    return markdown_text(printable(" ".join(cell.split())).replace("|", "\\|"))
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
@@ -69,11 +82,15 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     "a,b",
     '=1+1,-0.5
     """
+    return "".join(map(_csv_line, (header, *rows)))
+
+
+def _csv_line(row: Sequence[Cell]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    for row in (header, *rows):
-        writer.writerow(["" if cell is None else _quoted(cell) for cell in row])
-    return text.getvalue()
+    # The writer quotes what occurs in its line ending: carriage returns, too.
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(["" if cell is None else _quoted(cell) for cell in row])
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def unquoted(field: str) -> str:

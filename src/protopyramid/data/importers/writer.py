@@ -48,8 +48,8 @@ from protopyramid.data.masks import MaskSizeError, resized_mask
 from protopyramid.data.negatives.patches import sample_patches
 from protopyramid.errors import UserError
 from protopyramid.utils.files import (
-    TEMPORARY,
     check_output_folder,
+    holds_anything,
     make_folder,
     remove_partial,
     write_bytes,
@@ -164,9 +164,7 @@ def check_folder(source: Path, folder: Path, name: str, options: Options) -> Non
     settings = _settings(name, options)
     path = folder / SETTINGS
     if not is_file(path):
-        if is_folder(folder) and any(
-            not each.name.startswith(TEMPORARY) for each in folder.iterdir()
-        ):
+        if holds_anything(folder):
             raise UserError(f"{folder}: is not empty; give another folder")
         return
     try:

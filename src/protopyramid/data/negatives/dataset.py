@@ -35,7 +35,7 @@ from protopyramid.data.negatives.sampling import FilmRecord, PatchSampler, Progr
 from protopyramid.data.negatives.sources import Film
 from protopyramid.errors import UserError
 from protopyramid.utils.csv_files import read_table
-from protopyramid.utils.files import (
+from protopyramid.utils.files import holds_anything, (
     check_output_folder,
     make_folder,
     remove_partial,
@@ -220,7 +220,7 @@ def _open(folder: Path, settings: Mapping[str, object]) -> None:
             if before.get(key) != value:
                 what = "other films or lesions" if key == "inputs" else f"{key} {before.get(key)}"
                 raise UserError(f"{folder}: was started with {what}; give another folder")
-    elif is_folder(folder) and any(folder.iterdir()):
+    elif holds_anything(folder):
         raise UserError(f"{folder}: is not empty; give another folder")
     write_json(path, settings)  # first: it makes the folder ours
     make_folder(folder / "images")

@@ -17,7 +17,7 @@ const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], Arrow
 const $ = (id) => document.getElementById(id);
 
 export function mount(root, app) {
-  const look = { overlay: "contour", opacity: 0.7 };
+  const look = { overlay: "contour", opacity: 0.8 };
   const panes = [new Pane("canvas"), new Pane("canvas-2")];
   const result = new Result(app, look, showSource);
   const others = new Others(app, look);

@@ -24,7 +24,7 @@ export class Result extends EventTarget {
     $("keep").addEventListener("click", () => openEdit(app, this.explanation.run, { weights: this.weights() }));
     $("more").addEventListener("click", () => {
       this.all = !this.all;
-      this.renderRows();
+      this.render();
     });
     $("against").addEventListener("change", () => {
       this.against = $("against").value || null;

@@ -1,0 +1,191 @@
+"""Every way in: what a user, a download or a browser hands us, and the command that reads it.
+
+To add an entry point, add a line to FILES (a file that is spoiled), NAMES_IN (a place that takes a name) or
+CALLS (a public function). In arguments, {slot} is the spoiled file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .world import PICTURES
+
+OUT = "new"  # what commands write to; a command that refuses its input leaves nothing there
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A command that reads a file.
+
+    slot: the good file, in the world. shape: a key of corpus.SHAPES. begun: a command that has been at work
+    in the same folder before, whose files are the slot. continues: what is left after an error is what the
+    same command continues from.
+    """
+
+    name: str
+    slot: str
+    arguments: str
+    shape: str = ""
+    begun: str = ""
+    continues: bool = False
+
+    @property
+    def kind_of_file(self) -> str:
+        return self.shape or self.slot.rpartition(".")[2]
+
+
+TRAIN = f"train tiny.toml --data data/manifest.csv --out {OUT}"
+STUDY = f"study {{slot}} --data data/manifest.csv --out {OUT} --only a"
+WEIGHTS = f"{TRAIN} --set model.backbone.weights={{slot}}"
+NEGATIVES = f"data negatives films/films.csv {OUT} --count 4 --workers 1"
+FILMS = NEGATIVES.replace("films/films.csv", "{slot}")
+IMPORTS = {
+    "coco": ["a.json", "a.png"],
+    "labelme": ["a.json", "a.png"],
+    "folders": ["benign/benign0.png", "benign/benign0_mask.png"],
+    "mini_mias": ["Info.txt", "mdb001.pgm"],
+    "inbreast": [
+        "AllXML/20586908.xml",
+        "INbreast.csv",
+        "AllDICOMs/20586908_6c613a14b80a8591_MG_R_CC_ANON.dcm",
+    ],
+    "vindr": ["finding_annotations.csv", "images/s1/i1.dicom"],
+    "cdd_cesm": [
+        "Radiology manual annotations.xlsx",
+        "Radiology_hand_drawn_segmentations_v2.csv",
+        "CDD-CESM/Low energy images of CDD-CESM/P1_L_DM_MLO.jpg",
+    ],
+    "cmmd": [
+        "TOMPEI-CMMD_clinical_data_v01_20250121.xlsx",
+        "TOMPEI-CMMD_v01_20250123/D1-0001_MLO_R_AnnotationFile.json",
+    ],
+    "cbis": ["mass_case_description_train_set.csv"],
+}
+FORMATS = {
+    "mini_mias": "mini-mias",
+    "vindr": "vindr-mammo",
+    "cdd_cesm": "cdd-cesm",
+    "cbis": "cbis-ddsm",
+}
+RUN_FILES = [
+    ("format", "txt"),
+    ("config.toml", ""),
+    ("model.safetensors", ""),
+    ("prototypes.json", ""),
+    ("data.json", ""),
+    ("prototypes/000.png", ""),
+]
+RUN_COMMANDS = {
+    "predict": "predict run pictures/a.png --out new",
+    "explain": "explain run pictures/a.png --out new",
+    "evaluate": "evaluate run",
+    "prototypes": "prototypes run --out new",
+    "compare": "compare run other --out new --no-figures",
+    "train --backbone-from": f"{TRAIN} --backbone-from run",
+    "export": "export run --format torch-export --out new.pt2",
+}
+
+
+def _files() -> list[FileEntry]:
+    entries = []
+    for suffix in PICTURES:
+        slot = f"pictures/a.{suffix}"
+        entries += [
+            FileEntry("predict IMAGE", slot, "predict run {slot} --out new"),
+            FileEntry("explain IMAGE", slot, "explain run {slot} --out new"),
+            FileEntry("data check, its image", slot, f"data check pictures/{suffix}.csv"),
+            FileEntry(
+                "predict TABLE, its image", slot, f"predict run pictures/{suffix}.csv --out new"
+            ),
+            FileEntry("reader upload", slot, "UPLOAD {slot}"),
+        ]
+    entries += [
+        FileEntry("data check, its mask", "pictures/mask.png", "data check pictures/png.csv"),
+        FileEntry("data check", "data/manifest.csv", "data check {slot}"),
+        FileEntry("data check --out", "data/manifest.csv", "data check {slot} --out new.png"),
+        FileEntry("predict TABLE", "data/manifest.csv", "predict run {slot} --out new"),
+        FileEntry("explain TABLE", "data/manifest.csv", "explain run {slot} --out new --limit 1"),
+        FileEntry("evaluate --data", "data/manifest.csv", "evaluate run --data {slot}"),
+        FileEntry("train --data", "data/manifest.csv", TRAIN.replace("data/manifest.csv", "{slot}")),
+        FileEntry(
+            "crossval --data",
+            "data/manifest.csv",
+            "crossval tiny.toml --data {slot} --folds 2 --seeds 0 --out new",
+            continues=True,
+        ),
+        FileEntry("serve --data", "data/manifest.csv", "CASES {slot}"),
+        FileEntry("train TOML", "tiny.toml", f"train {{slot}} --data data/manifest.csv --out {OUT}"),
+        FileEntry("presets show TOML", "short.toml", "presets show {slot}"),
+        FileEntry("study TOML", "study.toml", STUDY, continues=True),
+        FileEntry("train, its weights", "weights.safetensors", WEIGHTS),
+        FileEntry("train, its weights", "weights.pth", WEIGHTS),
+        FileEntry("data negatives", "films/films.csv", FILMS, continues=True),
+        FileEntry("models pull", "model.zip", "models pull {slot}"),
+        FileEntry("data negatives, a film", "films/0.png", NEGATIVES, continues=True),
+    ]  # fmt: skip
+    for source, slots in IMPORTS.items():
+        command = f"data import {FORMATS.get(source, source)} sources/{source} new --workers 1"
+        for slot in slots:
+            shape = "dcm" if slot.endswith(".dicom") else ""
+            entries.append(
+                FileEntry(
+                    f"data import {source}",
+                    f"sources/{source}/{slot}",
+                    command,
+                    shape,
+                    continues=True,
+                )
+            )
+    for name, command in RUN_COMMANDS.items():
+        for file, shape in RUN_FILES:
+            entries.append(FileEntry(f"{name}, a run's {file}", f"run/{file}", command, shape))
+    folders = "data import folders sources/folders new --workers 1"
+    for name, command, files in (
+        ("data import, begun", folders, [("import.json", ""), ("import.jsonl", "")]),
+        ("data negatives, begun", NEGATIVES, [("negatives.json", ""), ("negatives.jsonl", "")]),
+        (
+            "train, begun",
+            f"{TRAIN} --resume",
+            [("config.toml", ""), ("data.json", ""), ("metrics.jsonl", "")],
+        ),
+    ):
+        for file, shape in files:
+            begun = command.replace(" --resume", "")
+            entries.append(FileEntry(f"{name}: {file}", f"new/{file}", command, shape, begun, True))
+    return entries
+
+
+FILES = _files()
+
+
+@dataclass(frozen=True)
+class NameEntry:
+    """A command that meets a name: of a file, a class, a patient, a column."""
+
+    name: str
+    place: str  # what gets the name: see cases.named
+    arguments: str
+
+
+NAMES_IN = [
+    NameEntry("predict, name of the image", "file", "predict run {name} --out new"),
+    NameEntry("explain, name of the image", "file", "explain run {name} --out new"),
+    NameEntry("predict, name of a missing image", "missing", "predict run {name} --out new"),
+    NameEntry("predict --out", "missing", "predict run pictures/a.png --out {name}"),
+    NameEntry("load, name of the run", "missing", "evaluate {name}"),
+    NameEntry("compare, name of the run", "missing", "compare {name} run --out new"),
+    NameEntry("train, name of the preset", "missing", f"train {{name}} --data data/manifest.csv --out {OUT}"),
+    NameEntry("train --set", "missing", f"{TRAIN} --set {{name}}"),
+    NameEntry("train --out", "missing", "train nothing.toml --data data/manifest.csv --out {name}"),
+    NameEntry("train --backbone-from", "missing", f"{TRAIN} --backbone-from {{name}}"),
+    NameEntry("presets show", "missing", "presets show {name}"),
+    NameEntry("data check, a class", "class", "data check data/manifest.csv"),
+    NameEntry("data check, a patient", "patient", "data check data/manifest.csv"),
+    NameEntry("predict, a patient", "patient", "predict run data/manifest.csv --out new"),
+    NameEntry("data import, a class", "folder", "data import folders sources/folders new --workers 1"),
+    NameEntry("data import, format", "missing", "data import {name} sources/folders new"),
+    NameEntry("evaluate, a class of the run", "run-class", "evaluate run"),
+    NameEntry("explain, a class of the run", "run-class", "explain run pictures/a.png --out new"),
+    NameEntry("prototypes, a class of the run", "run-class", "prototypes run --out new"),
+    NameEntry("predict, a class of the run", "run-class", "predict run pictures/a.png --out new"),
+]  # fmt: skip

@@ -1,0 +1,132 @@
+"""A few hundred hostile cases, drawn from all of them: `make test-hostile` runs the rest."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from protopyramid.data.importers import FORMATS
+
+from . import corpus, entries
+from .runner import Case, Outcome, Runner, _judged, all_cases
+
+pytest.importorskip("pydicom")
+pytest.importorskip("starlette")
+
+DRAWN = 240
+# What takes seconds where it succeeds: a share of the sample, all of it in `make test-hostile`.
+SLOW_WORDS = (
+    "prototypes",
+    "explain",
+    "evaluate",
+    "compare",
+    "export",
+    "train",
+    "study",
+    "crossval",
+)
+SLOW_SHARE = 40
+SPECIAL = {"fifo", "/dev/zero", "/dev/null", "loop of links", "huge"}
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    yield Runner(tmp_path_factory.mktemp("hostile"))
+
+
+def sample() -> list[Case]:
+    """The same cases at every call: of quick entry points most, of slow ones those that never get far."""
+    cases = list(all_cases(1))
+    random.Random(7).shuffle(cases)
+    slow = [case for case in cases if any(word in case.entry for word in SLOW_WORDS)]
+    early = [case for case in slow if case.kind in SPECIAL]
+    quick = [case for case in cases if case not in set(slow)]
+    return early[:SLOW_SHARE] + quick[: DRAWN - SLOW_SHARE]
+
+
+def test_no_case_of_the_sample_fails(runner: Runner) -> None:
+    outcomes = [runner.run(case) for case in sample()]
+    failed = [f"{each.case.name}: {'; '.join(each.problems)}" for each in outcomes if each.problems]
+    assert not failed, "\n".join(failed)
+    assert len(outcomes) == DRAWN
+    assert sum(outcome.code == 2 for outcome in outcomes) > DRAWN / 2  # bad input is told
+
+
+def test_there_are_more_than_five_thousand_cases_and_each_entry_point_meets_each_kind() -> None:
+    cases = list(all_cases(4))
+    assert len(cases) > 5000 and len(set(cases)) == len(cases)
+    for entry in entries.FILES:
+        label = f"{entry.name} ({entry.kind_of_file})"
+        met = {case.kind for case in cases if case.entry == label}
+        assert met >= set(corpus.kinds_of(entry.kind_of_file)), label
+
+
+def test_every_format_and_every_command_that_reads_is_an_entry_point() -> None:
+    from protopyramid.cli.main import app
+
+    words = " ".join(entry.arguments for entry in (*entries.FILES, *entries.NAMES_IN))
+    for name in FORMATS:
+        assert f"data import {name} " in words
+    known = {*words.split()}
+    reading = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    # `serve` reads by the same functions (UPLOAD, CASES); the others read a run as `evaluate` does.
+    assert reading - known <= {"serve", "bench", "demo", "faithfulness", *LATER}
+
+
+LATER = {"doctor", "models", "pack", "search", "readings", "edit", "annotate"}
+
+
+# -- the runner sees what it is to see -----------------------------------------------------------
+@pytest.mark.parametrize(
+    ("code", "stderr", "seen"),
+    [
+        (0, "", ""),
+        (2, "protopyramid: error: a: b\n", ""),
+        (2, "protopyramid: warning: x\nprotopyramid: error: a: b\n", ""),
+        (1, "Traceback (most recent call last):\n", "traceback"),
+        (70, "", "traceback"),
+        (-11, "", "crash"),
+        (-14, "", "hangs"),
+        (2, "", "not one line"),
+        (2, "protopyramid: error: a\nb\n", "not one line"),
+        (2, "protopyramid: error: a \x1b[31m\n", "control characters"),
+        (0, "TIFFReadDirectory: Warning, unknown field\n", "noise"),
+        (2, "protopyramid: error: memory ran out; x\n", "memory"),
+    ],
+)
+def test_an_outcome_is_judged(code: int, stderr: str, seen: str) -> None:
+    problems = _judged(code, 0.1, stderr)
+    assert (seen in " ".join(problems)) if seen else not problems
+
+
+def bad_command(runner: Runner, script: str) -> Outcome:
+    """A case whose command is a line of Python."""
+    from . import runner as module
+
+    def work(arguments: list[str]) -> int:
+        exec(script, {})
+        return 2
+
+    usual, module._work = module._work, work
+    try:
+        return runner.run(Case("test", "test", 0, lambda place, rng: ["x"], ("new",)))
+    finally:
+        module._work = usual
+
+
+@pytest.mark.parametrize(
+    ("script", "seen"),
+    [
+        ("open('../canary.txt', 'w').write('x')", "canary"),
+        ("open('../other.txt', 'w').write('x')", "written outside"),
+        ("open('.partial-1', 'w')", "left behind"),
+        ("import os; os.mkdir('new')", "a failed start leaves"),
+        ("x = bytearray(8 * 2**30)", "traceback"),
+        ("import os; os.abort()", "crash"),
+        ("import os; os.mkdir('pickle-ran')", "a pickle ran"),
+    ],
+)
+def test_the_runner_sees_what_a_command_leaves(runner: Runner, script: str, seen: str) -> None:
+    assert seen in " ".join(bad_command(runner, script).problems)
