@@ -20,7 +20,11 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
+# studies/faithfulness.toml measures runs of others, and is not of this kind.
+FILES = [path for path in sorted(STUDIES.glob("*.toml")) if "[[variants]]" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_studies_of_the_project_can_be_read(path):
     study = read_study(path)
     assert study.shown and len(study.seeds) >= 2
