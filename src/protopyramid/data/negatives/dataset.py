@@ -35,8 +35,9 @@ from protopyramid.data.negatives.sampling import FilmRecord, PatchSampler, Progr
 from protopyramid.data.negatives.sources import Film
 from protopyramid.errors import UserError
 from protopyramid.utils.csv_files import read_table
-from protopyramid.utils.files import holds_anything, (
+from protopyramid.utils.files import (
     check_output_folder,
+    holds_anything,
     make_folder,
     remove_partial,
     write_json,

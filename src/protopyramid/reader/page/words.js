@@ -191,6 +191,7 @@ export const words = {
   openFile: "Open image…",
   case: "Case",
   chooseCase: "choose a case…",
+  splitNames: { test: "test cases", validation: "validation cases", train: "training cases" },
   model: "Model",
   notice: "Research software, not a medical device",
   theme: "Light / dark",
