@@ -35,15 +35,16 @@ from protopyramid.data.negatives.sampling import FilmRecord, PatchSampler, Progr
 from protopyramid.data.negatives.sources import Film
 from protopyramid.errors import UserError
 from protopyramid.utils.csv_files import read_table
-from protopyramid.utils.files import holds_anything, (
+from protopyramid.utils.files import (
     check_output_folder,
+    holds_anything,
     make_folder,
     remove_partial,
     write_json,
     write_text,
 )
 from protopyramid.utils.journal import Journal
-from protopyramid.utils.opening import is_file, is_folder
+from protopyramid.utils.opening import is_file
 from protopyramid.utils.tables import csv_text
 from protopyramid.utils.typed_json import read_json
 
