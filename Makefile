@@ -1,4 +1,4 @@
-# make setup | demo | reader | test | test-fast | lint | format | docs | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks | results-faithfulness
+# make setup | demo | reader | model | model-phantoms | test | test-fast | lint | format | docs | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks | results-outlined | results-faithfulness | test-hostile | audit | lock | sbom
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,9 +7,12 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 # The dataset of results-cbis, -folds, -long and -looks (docs/data.md), and ImageNet weights: a file, or "imagenet".
 CBIS ?= ../shared/data/cbis-margins/manifest.csv
+CMMD ?= ../shared/data/tompei-margins/manifest.csv
+CESM ?= ../shared/data/cesm-margins/manifest.csv
+SHIPPED := src/protopyramid/shipped
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo reader test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-faithfulness test-hostile audit lock sbom clean
+.PHONY: setup demo reader model model-phantoms test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-outlined results-faithfulness test-hostile audit lock sbom clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -25,10 +28,26 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/protopyramid demo --out demo
 
-# The reader in a browser, with the demo's model and its cases to click; the demo is made first if need be.
+# The reader in a browser, with the shipped model of phantoms and its cases to click.
 reader: setup
-	test -f demo/run/report.html || $(BIN)/protopyramid demo --out demo
-	$(BIN)/protopyramid serve demo/run --data demo/phantoms/manifest.csv --open
+	$(BIN)/protopyramid serve phantoms --open
+
+# The shipped model `phantoms`: the demo's run with its pictures and a few cases.
+model-phantoms: demo
+	$(BIN)/protopyramid models pack demo/run --name phantoms --cases demo/phantoms/manifest.csv --licence "MIT (weights and phantoms)" --licence-file LICENSE --summary "the demo's model of synthetic mammogram patches: circumscribed, indistinct, spiculated, negative" --out $(SHIPPED)/phantoms.zip
+
+# The shipped model `margins`: out-of-fold figures first, then one training on all rows of the three sources
+# (docs/models.md). Stopped at any point, the same command continues.
+model: setup
+	mkdir -p model
+	$(BIN)/protopyramid data join film=$(CBIS) cmmd=$(CMMD) cesm=$(CESM) model/margins.csv
+	$(BIN)/protopyramid crossval margins --data model/margins.csv --folds 5 --out model/folds --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION)
+	$(BIN)/protopyramid train margins --data model/margins.csv --out model/run --resume --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION)
+	$(BIN)/protopyramid models cost model/folds/seed-0/fold-* --most 0.002
+	$(BIN)/protopyramid models card model/run --words studies/margins-card.toml --data model/margins.csv --crossval model/folds --out model/MODEL_CARD.md
+	$(BIN)/protopyramid models pack model/run --name margins --version 1 --bits 8 --without-pictures --card model/MODEL_CARD.md --licence "MIT (weights); data CC BY 3.0 and CC BY 4.0" --summary "margins of breast masses on film and digital mammograms: circumscribed, indistinct, spiculated, negative" --out model/margins.zip
+	test $$(wc -c < model/margins.zip) -le 20000000
+	cp model/margins.zip $(SHIPPED)/margins.zip
 
 # Everything, the slow tests on two processes. Coverage is that of the quick tests: on Python 3.11, measuring the slow ones too would take far longer.
 test: lint
@@ -82,7 +101,8 @@ results-ablations: setup
 
 # PRECISION=bf16-mixed is faster on CPUs with bf16 instructions and far slower on others (docs/scaling.md).
 PRECISION ?= 32-true
-REAL = --data $(CBIS) --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION) --workers $(WORKERS)
+SETTINGS = --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION) --workers $(WORKERS)
+REAL = --data $(CBIS) $(SETTINGS)
 
 results-cbis: setup
 	$(BIN)/protopyramid study studies/cbis.toml --out results/cbis $(REAL)
@@ -96,6 +116,16 @@ results-long: setup
 
 results-looks: setup
 	$(BIN)/protopyramid study studies/cbis-looks.toml --out results/cbis-long $(REAL)
+
+# Film and digital mammograms: the three manifests are joined first. Pieces: PIECE="--seeds 0 --variants vgg16-all,protopyramid-all"
+CMMD ?= ../shared/data/tompei-margins/manifest.csv
+CESM ?= ../shared/data/cesm-margins/manifest.csv
+OUTLINED = results/outlined
+PIECE ?=
+
+results-outlined: setup
+	$(BIN)/protopyramid data join film=$(CBIS) cmmd=$(CMMD) cesm=$(CESM) $(OUTLINED)/margins.csv
+	$(BIN)/protopyramid study studies/outlined.toml --out $(OUTLINED) $(SETTINGS) --data $(OUTLINED)/margins.csv $(PIECE)
 
 # Measures the runs that results-phantom and results-cbis have trained; trains nothing.
 results-faithfulness: setup

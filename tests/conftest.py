@@ -40,6 +40,7 @@ SLOW = (
     "prototypes",
     "reader",
     "reports",
+    "sharing",
     "studies/test_crossval.py",
     "studies/test_job.py",
     "studies/test_pool.py",

@@ -1,4 +1,4 @@
-"""README.md and docs/architecture.md describe the rooms that there are."""
+"""docs/architecture.md describes the rooms that there are, and links lead somewhere."""
 
 import ast
 import re
@@ -23,13 +23,6 @@ def rooms() -> list[str]:
     return sorted(found - NOT_ROOMS, key=ROOMS.index)
 
 
-def tree() -> list[str]:
-    """The names in README's tree."""
-    block = re.search(r"^src/protopyramid/\n((?:  .*\n)+)", README, re.MULTILINE)
-    assert block
-    return re.findall(r"^  (\w+)(?:/|\.py) ", block[1], re.MULTILINE)
-
-
 def table(text: str, heading: str) -> list[list[str]]:
     """The cells of the table below a heading, without its header."""
     below = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
@@ -39,10 +32,6 @@ def table(text: str, heading: str) -> list[list[str]]:
 
 def test_the_layers_name_the_rooms_there_are() -> None:
     assert [room for room in ROOMS if room not in NOT_ROOMS] == rooms()
-
-
-def test_the_readme_has_every_room_in_order() -> None:
-    assert tree() == rooms()
 
 
 def test_the_architecture_has_a_line_for_every_room_in_order() -> None:

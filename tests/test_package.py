@@ -1,21 +1,28 @@
 """The wheel has everything the package needs and works without the source tree; dependencies agree."""
 
 import ast
+import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import venv
 import zipfile
 from collections.abc import Iterable
 from importlib.metadata import requires
 from pathlib import Path
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from PIL import Image
 
 import protopyramid
 from protopyramid.config import preset_names
+from protopyramid.runs.archive import read_about
+from protopyramid.runs.shelf import SHIPPED, shipped_names
 
 PROJECT = Path(__file__).parent.parent
 
@@ -81,6 +88,49 @@ def test_the_installed_wheel_works_without_the_source_tree(wheel: Path, tmp_path
     assert system == "protopyramid"
     listed = call(sys.executable, "-P", "-m", "protopyramid", "presets", cwd=elsewhere, **place)
     assert [line.split()[0] for line in listed.splitlines()] == preset_names()
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_fresh_environment_explains_an_image_with_each_shipped_model(
+    wheel: Path, tmp_path: Path, name: str
+) -> None:
+    """A new environment without network: our wheel is installed, its libraries are those at hand."""
+    venv.create(tmp_path / "fresh", with_pip=False, symlinks=True)
+    python = str(tmp_path / "fresh" / "bin" / "python")
+    place = call(
+        python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path
+    )
+    site = Path(place.strip())
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-compile"]
+    call(*pip, "--target", str(site), str(wheel), cwd=tmp_path)
+    (site / "libraries.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    image = tmp_path / "lesion.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (300, 260), np.uint8)).save(image)
+    surroundings = {"PYTHONPATH": "", "PROTOPYRAMID_CACHE": str(tmp_path / "cache")}
+    where = "import protopyramid; print(protopyramid.__file__)"
+    assert Path(
+        call(python, "-P", "-c", where, cwd=tmp_path, **surroundings).strip()
+    ).is_relative_to(site)
+    out = str(tmp_path / "why")
+    arguments = ["-m", "protopyramid", "explain", name, str(image), "--out", out]
+    call(python, "-P", *arguments, cwd=tmp_path, **surroundings)
+    content = json.loads((tmp_path / "why" / "lesion.json").read_text())
+    for label, logit in content["logits"].items():
+        total = sum(part["contributions"][label] for part in content["prototypes"])
+        assert total == pytest.approx(logit, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_model_is_small_has_a_licence_and_shows_no_patient(name: str) -> None:
+    path = SHIPPED / f"{name}.zip"
+    about = read_about(path)
+    assert about.name == name
+    assert path.stat().st_size <= 20_000_000
+    assert about.licence and about.summary
+    assert "MODEL_CARD.md" in about.files
+    if name != "phantoms":  # phantoms are drawn, everything else is of patients
+        assert not about.pictures
+        assert not [each for each in about.files if each.endswith(".png")]
 
 
 def test_the_public_names_are_listed_and_unknown_ones_refused() -> None:

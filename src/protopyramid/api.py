@@ -96,14 +96,15 @@ def train(
 def finish(run: Run | Place) -> Run:
     """Write what a trained run still lacks: its scores, out-of-distribution limits, then its model card.
 
-    Warns where the prototypes come from the image border, or from outside the annotation more than by chance.
+    Warns of unhealthy prototypes, and where they come from the image border, or from outside the annotation
+    more than by chance.
 
     What is there already is left as it is, so a call that was stopped can be repeated.
     """
     import torch
 
     from protopyramid.inference.ood import limits_are_current
-    from protopyramid.prototypes.health import source_pointing, source_warnings
+    from protopyramid.prototypes.health import head_warnings, source_pointing, source_warnings
     from protopyramid.reports.model_card import write_model_card
 
     run = _loaded(run)
@@ -113,7 +114,8 @@ def finish(run: Run | Place) -> Run:
     if not limits_are_current(run):
         _write_limits(run, table)
     if not (run.folder / layout.CARD).is_file():
-        for text in source_warnings(run, source_pointing(run)):
+        scores = None if table is None else table.train.scores
+        for text in [*head_warnings(run, scores), *source_warnings(run, source_pointing(run))]:
             warnings.warn(text, stacklevel=2)
         write_model_card(run)
     return run
@@ -324,7 +326,7 @@ def explain(
     name: str | None = None,
     *,
     region: Box | None = None,
-    evidence: bool = True,
+    evidence: bool | None = None,
     against: str | None = None,
 ) -> Explanation:
     """Explain one image: why this class and not another, as a sum over prototypes and their cases.
@@ -335,8 +337,8 @@ def explain(
         name: What the explanation calls the image; by default the file's name.
         region: What the model is to see, x0, y0, x1, y1 in pixels of the file; a region that is not square
             is made so around its centre. By default all of the image.
-        evidence: Also find the evidence regions of the strongest prototypes: the smallest parts of the image
-            that keep 90 % of the rise of their similarity.
+        evidence: Find the evidence regions of the strongest prototypes, by default if there are any: the
+            smallest parts of the image that keep 90 % of the rise of their similarity.
         against: The class that the predicted one is compared with, by default the runner-up.
 
     Example:
@@ -374,7 +376,7 @@ def explain_all(
     limit: int = 0,
     top: int = 5,
     colour_map: str = COLOUR_MAP,
-    evidence: bool = True,
+    evidence: bool | None = None,
     against: str | None = None,
     formats: Sequence[str] = FORMATS,
     unreadable: Callable[[Path, UserError], None] | None = None,
@@ -393,7 +395,7 @@ def explain_all(
         limit: The largest number of images; 0 means all.
         top: Number of prototypes in the figure.
         colour_map: Matplotlib colormap of the heat maps.
-        evidence: Also find the evidence regions of the prototypes in the figure, and outline them there.
+        evidence: Outline the evidence regions of the prototypes in the figure, by default if there are any.
         against: The class that the predicted one is compared with, by default the runner-up.
         formats: What to write: `png`, `pdf`, `svg` (the figure) and `json` (all numbers).
         unreadable: As in `predict`.
@@ -428,8 +430,7 @@ def explain_all(
             unreadable(sample.image, error)
             continue
         explanation = explain_prepared(run, prepared.image, name, origin).compared_with(against)
-        if evidence:
-            explanation = explanation.with_evidence(top)
+        explanation = explanation.outlined(evidence, top)
         paths_written = [folder / f"{stem}{suffix}" for suffix in suffixes]
         explanation.save_all(paths_written, top, colour_map)
         yield SavedExplanation(explanation, paths_written, number, len(samples))

@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from protopyramid.benchmarks import fine, head, inference, learning, projection, serving, startup
+from protopyramid.benchmarks import (
+    explanation,
+    fine,
+    head,
+    inference,
+    learning,
+    projection,
+    serving,
+    startup,
+)
 from protopyramid.benchmarks.memory import Peaks, can_measure_resident
 from protopyramid.benchmarks.report import HEADER, OtherPrograms, cells, notes, summary, write_rows
 from protopyramid.benchmarks.row import Row, at_least, at_most
@@ -81,6 +90,8 @@ class Clock:
 # Module, measuring function, words of the row; ours over the reference, or the reverse.
 SMALL_RATIOS = [
     (inference, inference.forward_rows, "forward, 2 images"),
+    (explanation, explanation.explanation_rows, "explanation, 1 image"),
+    (explanation, explanation.explanation_rows, "case figure"),
     (learning, learning.training_row, "training step"),
     (learning, learning.cached_row, "stage A step"),
     (learning, learning.loader_row, "data: fetch"),

@@ -1,7 +1,8 @@
-"""`protopyramid prototypes`: the gallery, and pruning with what it cost."""
+"""`protopyramid prototypes`: the gallery, and editing with what it costs."""
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from protopyramid.data.manifest import read_manifest
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.data.store import ImageStore
 from protopyramid.model.build import build_model
+from protopyramid.prototypes.editing import removal_costs
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
 from protopyramid.training.finish import finish_run, write_data_facts
@@ -84,17 +86,50 @@ def test_gallery_alone_where_the_manifest_is_gone(
     assert "--data MANIFEST" in capsys.readouterr().err
 
 
-def test_named_prototypes_are_removed_and_the_cost_is_said(
+def test_removing_prototypes_tells_the_cost_and_writes_nothing(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(path for path in run.parent.rglob("*") if path.is_file())
+    assert main(["prototypes", str(run), "--remove", "0", "4", "--require", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "removed prototype 0" in said and "removed prototype 4" in said
+    assert "required prototype 2" in said and "at least 1, fitted" in said
+    assert "2 of 7 prototypes removed, head fitted again" in said
+    assert "best achievable loss" in said and "validation AUROC" in said
+    assert "predictions change" in said and "nothing is written" in said
+    assert sorted(path for path in run.parent.rglob("*") if path.is_file()) == before
+
+
+def test_an_edited_run_is_what_was_said(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "pruned"
-    assert main(["prototypes", str(run), "--remove", "0,4", "--out", str(out)]) == 0
+    out = tmp_path / "edited"
+    arguments = ["--remove", "0,4", "--require", "2", "--at-least", "2.5", "--out", str(out)]
+    assert main(["prototypes", str(run), *arguments]) == 0
     said = capsys.readouterr().out
-    assert "removed prototype 4" in said and "2 of 7 prototypes removed" in said
-    assert "validation AUROC" in said and "after" in said
-    pruned = load_run(out)
-    assert len(pruned.prototypes) == 5
+    fitted = re.search(r"at least 2\.5, fitted (\S+)", said)
+    assert fitted and float(fitted[1]) >= 2.5 and said.strip().endswith(str(out))
+    edited = load_run(out)
+    assert len(edited.prototypes) == 5
+    (record,) = edited.provenance.edits
+    assert record["removed"] == [0, 4] and record["requirements"] == {"1": 2.5}
+    assert f"best achievable loss {record['loss']['after']:.4f}" in said
     assert main(["prototypes", str(out), "--nearest", "1"]) == 0  # it still finds its manifest
+
+
+def test_bound_lists_what_could_go_alone_by_the_rise_of_the_loss(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prototypes", str(run), "--bound", "0.5"]) == 0
+    said = capsys.readouterr().out
+    costs = removal_costs(load_run(run))
+    could = [each for each in costs if each.loss_increase <= 0.5 and not each.last_of_its_class]
+    assert f"{len(could)} prototypes could go alone within 0.5 of it" in said
+    table = said.split("exact fit:")[1].split("near-optimal heads")[0]
+    listed = [int(line.split()[0]) for line in table.splitlines() if line[:3].strip().isdecimal()]
+    expected = sorted(could, key=lambda each: each.loss_increase)
+    assert listed == [each.index for each in expected] and listed
+    assert "without a ridge (head_fit.ridge) nothing bounds them" in said  # the paper's preset
 
 
 def test_prune_finds_prototypes_near_other_classes(run: Path, tmp_path: Path) -> None:
@@ -112,6 +147,11 @@ def test_prune_finds_prototypes_near_other_classes(run: Path, tmp_path: Path) ->
         (["--remove", "70"], "no prototype 70"),
         (["--remove", "6"], 'class "negative" would have no prototype left'),
         (["--prune", "--remove", "1"], "choose one"),
+        (["--prune", "--bound", "1"], "choose one"),
+        (["--bound", "-1"], "at least 0"),
+        (["--bound", "1", "--remove", "1"], "without --remove"),
+        (["--at-least", "2"], "belongs to --require"),
+        (["--remove", "1", "--require", "1"], "removed and required at once"),
         (["--data", "nothing.csv", "--remove", "1"], "nothing.csv"),
     ],
 )

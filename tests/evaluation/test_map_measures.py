@@ -7,8 +7,8 @@ import numpy as np
 from protopyramid.evaluation.evaluate import annotation_masks
 from protopyramid.evaluation.faithfulness import measure_faithfulness
 from protopyramid.evaluation.map_measures import (
+    ImageUnderTest,
     PrototypePass,
-    TestedImage,
     focused_and_dual,
     map_measures,
 )
@@ -24,7 +24,7 @@ SMALL = {
 }
 
 
-def images_of(run, count: int) -> list[TestedImage]:
+def images_of(run, count: int) -> list[ImageUnderTest]:
     from protopyramid.data.store import ImageStore
 
     chosen = evaluated_split(run, None, "test")
@@ -35,7 +35,7 @@ def images_of(run, count: int) -> list[TestedImage]:
         loaded = store.load([row])
         label = run.config.data.classes.index(chosen.samples[row].label)
         masks = annotation_masks(chosen, [row], loaded)
-        found.append(TestedImage(loaded.images[0], None, label, number, *masks))
+        found.append(ImageUnderTest(loaded.images[0], None, label, number, *masks))
     return found
 
 

@@ -223,6 +223,8 @@ def test_the_figure_outlines_the_evidence_region(run: Run, lesion: Path) -> None
 
 def test_a_black_box_has_no_evidence_regions(black_box: Run, lesion: Path) -> None:
     assert black_box.explain(lesion).evidence_regions == {}
+    with pytest.raises(UserError, match="black box"):
+        black_box.explain(lesion, evidence=True)
     assert negative_image(black_box) is None
     with pytest.raises(UserError, match="black box"):
         find_evidence(black_box, torch.zeros(1, 64, 64), [])

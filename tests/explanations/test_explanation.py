@@ -138,11 +138,14 @@ def test_the_same_explanation_gives_the_same_bytes(run: Run, lesion: Path, tmp_p
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_jupyter_shows_a_self_contained_picture(run: Run, lesion: Path) -> None:
-    explanation = run.explain(lesion)
-    assert explanation._repr_png_().startswith(b"\x89PNG")
-    page = explanation._repr_html_()
-    assert 'src="data:image/png;base64,' in page and explanation.predicted in page
+def test_jupyter_shows_self_contained_pictures(run: Run, black_box: Run, lesion: Path) -> None:
+    for each, pictures in ((run, 15), (black_box, 1)):
+        explanation = each.explain(lesion)
+        assert explanation._repr_png_().startswith(b"\x89PNG")
+        page = explanation._repr_html_()
+        assert page.count('src="data:image/') == pictures and explanation.predicted in page
+    assert run._repr_html_().count("<img") == len(run.prototypes)
+    assert "0 prototypes" in black_box._repr_html_()
 
 
 def test_a_black_box_is_explained_by_its_scores_alone(

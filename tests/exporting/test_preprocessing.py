@@ -15,13 +15,14 @@ import pytest
 from PIL import Image
 
 from protopyramid.config.schema import DataConfig
-from protopyramid.data.images import LEVELS
+from protopyramid.data.images import LEVELS, prepare_sample
+from protopyramid.data.manifest import Sample
 from protopyramid.exporting import export_run
 from protopyramid.exporting.description import preprocessing
 from protopyramid.inference.prediction import predict_files
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
-PROGRAM = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
+PROGRAM, CUTTING = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 TOLERANCE = 1e-4  # of a probability: sums in another order, and pixels on the edge of two levels
 
 
@@ -118,6 +119,32 @@ def test_the_page_repeats_predict_on_phantoms_and_on_other_pictures(
         assert (worst > 5 * TOLERANCE) != unpadded, name
 
 
+@pytest.mark.parametrize("fit", ["stretch", "pad"])
+@pytest.mark.parametrize("shape", [(90, 211), (301, 77), (133, 150, 3)])
+def test_the_page_cuts_the_square_around_a_lesion_as_the_model_sees_it(
+    shape: tuple[int, ...], fit: str, tmp_path: Path
+) -> None:
+    picture = textured(shape, 255)
+    path = save(picture, tmp_path / "film.png")
+    data = DataConfig.model_validate(
+        {"crop": "lesion", "region": {"margin": 0.3}, "image_size": 64, "fit": fit}
+    )
+    about = json.loads(json.dumps({"preprocessing": preprocessing(data)}))
+    resizing = re.search(r"longest = .*?\n\n", PROGRAM, re.DOTALL)[0]  # of the page's first program
+    random = np.random.default_rng(1)
+    for _ in range(6):
+        x0, y0 = random.uniform(0, shape[1] - 3), random.uniform(0, shape[0] - 3)
+        x1, y1 = random.uniform(x0 + 2, shape[1]), random.uniform(y0 + 2, shape[0])
+        sample = Sample(2, "film.png", path, "negative", "test", box=(x0, y0, x1, y1))
+        expected = prepare_sample(sample, data).image.numpy()
+        planes = np.moveaxis(np.atleast_3d(picture.astype(np.float32) / 255), 2, 0)
+        space = {"np": np, "Image": Image, "about": about, "planes": planes, "fit": fit, "side": 64}
+        space["box"] = (x0, y0, x1, y1)
+        exec(compile(CUTTING + resizing, str(PAGE), "exec"), space)
+        found = space["images"][0, : len(expected)]
+        np.testing.assert_allclose(found, expected, atol=2e-5)  # one level of 65535
+
+
 def test_the_program_imports_nothing_of_ours_and_no_torch():
     names = {
         name.name.partition(".")[0]
@@ -134,6 +161,8 @@ def test_the_description_tells_every_step_with_the_runs_settings():
         {
             "image_size": 96,
             "fit": "pad",
+            "crop": "lesion",
+            "region": {"margin": 0.25},
             "mean": (0.1, 0.2, 0.3),
             "std": (0.4, 0.5, 0.6),
             "dicom": {"window": "percentile", "percentiles": (1, 99), "flip": "left"},
@@ -150,6 +179,8 @@ def test_the_description_tells_every_step_with_the_runs_settings():
         False,
     )
     assert content["round"]["levels"] == LEVELS
+    assert (content["crop"]["crop"], content["crop"]["margin"]) == ("lesion", 0.25)
+    assert content["order"].index("crop") < content["order"].index("resize")
     assert content["normalise"]["mean"] == [0.1, 0.2, 0.3]
     assert content["normalise"]["std"] == [0.4, 0.5, 0.6]
     dicom = content["decode"]["dicom"]

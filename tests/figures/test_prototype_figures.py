@@ -11,6 +11,7 @@ from protopyramid.figures.prototype_figures import (
     neighbours_figure,
 )
 from protopyramid.figures.scale import GalleryItem
+from protopyramid.figures.strokes import PictureStroke
 
 from .examples import COLOUR, FLAT, GREY, MAP, drawn, region, tags, texts
 
@@ -35,6 +36,23 @@ def test_gallery_tells_the_label_of_a_case_of_another_class() -> None:
         other = gallery_figure([replace(item, other_label="b")], ["a"], "x", regions=regions)
         assert "✕ b" in tags(other) and not any("✕" in tag for tag in tags(own))
         assert any("✕" in text for text in texts(other)) and "✕" not in " ".join(texts(own))
+
+
+def test_gallery_marks_prototypes_that_never_matter() -> None:
+    item = GalleryItem(7, "a", 5, GREY, region(), CELL)
+    idle = replace(item, index=8, idle=True)
+    other = replace(item, index=9, class_name="b", idle=True)  # of a class that is not drawn
+    for regions in (False, True):
+        found = gallery_figure(
+            [item, idle, other], ["a"], "x", regions=regions, looked_at="9 images"
+        )
+        assert tags(found)[:2] == ["7", "8 never matters"]
+        note = "Pale: 1 of 2, never among the three strongest on 9 images."
+        assert any(note in text for text in texts(found))
+        pale = [each.pale for each in found.strokes if isinstance(each, PictureStroke)]
+        assert sum(pale) == (1 if regions else 2)
+        assert drawn(found)
+    assert not any("Pale" in text for text in texts(gallery_figure([item], ["a"], "x")))
 
 
 def test_neighbours_of_prototypes_with_and_without_images() -> None:

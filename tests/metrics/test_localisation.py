@@ -163,3 +163,44 @@ def test_one_prototype_and_no_annotation_give_none_and_an_area() -> None:
         assert precision.mean is precision.ci95 is precision.chance is None
         assert precision.per_level == {"5": None}
     assert figures.activation_area.mean == 1  # one cell: a constant map
+
+
+def test_precision_and_chance_by_class_and_level_are_those_of_a_plain_loop() -> None:
+    """The naive twin of margin precision: for every image, prototype and pixel by itself."""
+    rng = np.random.default_rng(3)
+    classes, levels = torch.tensor([0, 0, 1, 0, 1, 1]), torch.tensor([2, 2, 2, 5, 5, 5])
+    labels = torch.tensor([0, 1, 0, 1, 2])
+    bands = torch.from_numpy(rng.random((5, 16, 16)) < np.linspace(0.1, 0.6, 5)[:, None, None])
+    bands[2] = False  # a lesion without an outline
+    maps = {level: torch.from_numpy(rng.normal(size=(5, 3, 16, 16))).float() for level in (2, 5)}
+    collected = LocalisationPass(classes, levels)
+    collected.update(maps, labels, bands, bands)
+    found = summarise(
+        collected.result(), labels.numpy(), levels.numpy(), CLASSES, np.ones((4, 5))
+    ).activation_precision.fine
+    shares: dict[tuple[int, int], list[float]] = {}
+    chances: dict[int, list[float]] = {}
+    for image in range(5):
+        for prototype in range(6):
+            own = int(classes[prototype]) == int(labels[image])
+            if not own or not bands[image].any():
+                continue
+            level = int(levels[prototype])
+            place = [each for each in range(6) if levels[each] == level].index(prototype)
+            values = maps[level][image, place].numpy()
+            limit, inside, kept, covered = np.percentile(values, 95), 0, 0, 0
+            for row in range(16):
+                for column in range(16):
+                    covered += bool(bands[image, row, column])
+                    if values[row, column] >= limit:
+                        kept += 1
+                        inside += bool(bands[image, row, column])
+            shares.setdefault((int(labels[image]), level), []).append(inside / kept)
+            chances.setdefault(level, []).append(covered / 256)
+    for (label, level), values in shares.items():
+        assert found.per_class_and_level[CLASSES[label]][str(level)] == pytest.approx(
+            np.mean(values)
+        )
+    for level, values in chances.items():
+        assert found.chance_per_level[str(level)] == pytest.approx(np.mean(values))
+    assert found.per_class_and_level["negative"] == {"2": None, "5": None}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
+from protopyramid.api import finish
 from protopyramid.prototypes.health import (
     SourcePointing,
     below_chance,
     border_share,
+    head_warnings,
     source_pointing,
     source_warnings,
 )
-from protopyramid.runs.run import Run
+from protopyramid.runs.run import Run, load_run
 
 SIDES = {2: 16, 3: 8, 4: 4, 5: 4}  # maps of a VGG-16 at 64 px
 
@@ -28,6 +34,36 @@ def pointing(mean: float | None, chance: float | None) -> SourcePointing:
 
 
 NOTHING = pointing(None, None)
+
+
+def test_unhealthy_prototypes_of_the_finished_head_are_one_line_per_kind(
+    run: Run, tmp_path: Path
+) -> None:
+    """Said once, when the run is finished, and not after every fit of the head on the way."""
+    shutil.copytree(run.folder.path, tmp_path / "copy")
+    copy = load_run(tmp_path / "copy")
+    layer = copy.model.prototypes
+    assert layer is not None
+    same = [
+        index
+        for index, (owner, level) in enumerate(
+            zip(layer.classes.tolist(), layer.levels.tolist(), strict=True)
+        )
+        if (owner, level) == (0, 5)
+    ]
+    with torch.no_grad():
+        layer.vectors[same] = layer.vectors[same[0]].clone()
+        copy.model.head.weight[:, 0] = 0.0
+    lines = head_warnings(copy, None)
+    assert sum(f"duplicates prototype {same[0]}" in line for line in lines) == 1
+    assert any("prototype 0" in line for line in lines)
+    copy.folder.write_tensors("model.safetensors", copy.model.state_dict())
+    for expected in (len(lines), 0):  # the second time, the card is there
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            finish(tmp_path / "copy")
+        said = [str(each.message) for each in caught]
+        assert sum(line in said for line in lines) == expected
 
 
 def test_the_share_at_the_border_is_counted_cell_by_cell(run: Run) -> None:

@@ -109,7 +109,7 @@ def gallery(browser: Any, own: Run, manifest: Manifest) -> Iterator[Any]:
 def test_the_gallery_shows_prototypes_and_saves_a_model_without_one(gallery: Any, own: Run) -> None:
     cards = gallery.locator("[data-testid=prototype-card]")
     cards.nth(len(own.prototypes) - 1).wait_for()
-    gallery.select_option("select >> nth=2", "5")  # the size: after model and class
+    gallery.select_option("[data-testid=gallery-level]", "5")
     levels = {record.index: record.level for record in own.prototypes}
     shown = cards.evaluate_all("all => all.map(each => Number(each.dataset.index))")
     assert shown and {levels[index] for index in shown} == {5}

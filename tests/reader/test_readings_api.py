@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-import protopyramid as pp
 from protopyramid.data.manifest import Manifest
 from protopyramid.runs.run import Run
 
 from .conftest import MakeClient
-from .test_app import contract, error_of
+from .test_app import contract, error_of, explained
 
 ANSWER = {"margin": "indistinct", "confidence": 70, "birads": "4A", "seconds": 0.5}
 
@@ -65,7 +64,7 @@ def test_a_whole_study_to_its_table_and_summary(
     for row in rows:
         assert row["truth"] == truth[row["case"]]
         sample = next(each for each in cases if each.name == row["case"])
-        assert row["model_margin"] == pp.explain(run, sample.image).predicted
+        assert row["model_margin"] == explained(run, sample.image).predicted
         assert (row["reader"] == "Ada") <= (row["changed"] == "0")
         assert (row["reader"] == "Bea") <= (row["aided_margin"] == row["model_margin"])
     summary = study.get("/api/readings/summary").json()
@@ -92,7 +91,7 @@ def test_the_model_is_not_shown_before_the_unaided_answer(
     assert (aided["stage"], aided["unaided"]["margin"]) == ("aided", "indistinct")
     assert aided["film"]["id"] == due["film"]["id"]  # not decoded again
     logits = aided["explanation"]["logits"]
-    candidates = [pp.explain(run, each.image).logits for each in manifest.split("test")]
+    candidates = [explained(run, each.image).logits for each in manifest.split("test")]
     assert any(logits == pytest.approx(each, abs=1e-6) for each in candidates)
     assert contract(aided["explanation"])["predicted"] in run.config.data.classes
 

@@ -18,11 +18,11 @@ class Site(BaseHTTPRequestHandler):
 
     content, breaks, sent, etag, ranges = CONTENT, 0, 1000, '"one"', True
     location = ""
-    seen: list[str] = []
+    seen: tuple[str, ...] = ()
 
     def do_GET(self) -> None:
         kind = type(self)
-        kind.seen = [*kind.seen, self.headers.get("Range") or self.path]
+        kind.seen = (*kind.seen, self.headers.get("Range") or self.path)
         if self.path == "/moved":
             self.send_response(302)
             self.send_header("Location", kind.location)
@@ -67,7 +67,7 @@ def test_a_broken_connection_is_continued_where_it_broke(site, tmp_path: Path) -
     handler.breaks = 2
     path = download(f"{url}/a", tmp_path / "a", digest=hashlib.sha256(CONTENT).hexdigest())
     assert path.read_bytes() == CONTENT
-    assert handler.seen == ["/a", "bytes=1000-", "bytes=2000-"]
+    assert handler.seen == ("/a", "bytes=1000-", "bytes=2000-")
 
 
 @pytest.mark.parametrize("change", [{"etag": ""}, {"etag": 'W/"weak"'}, {"ranges": False}])
@@ -117,7 +117,7 @@ def test_a_redirect_to_something_else_than_http_is_refused(
 ) -> None:
     handler, url = site
     handler.location = place
-    with pytest.raises(DownloadError, match="not followed|could not be downloaded"):
+    with pytest.raises(DownloadError, match=r"not followed|could not be downloaded"):
         download(f"{url}/moved", tmp_path / "a")
     assert list(tmp_path.iterdir()) == []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from protopyramid.benchmarks.evidence import evidence_row
+from protopyramid.benchmarks.explanation import explanation_rows
 from protopyramid.benchmarks.fine import fine_rows
 from protopyramid.benchmarks.head import head_row
 from protopyramid.benchmarks.inference import forward_rows, latency_rows
@@ -22,6 +23,7 @@ from protopyramid.benchmarks.startup import help_row
 ROWS: tuple[Callable[[Settings], Iterator[Row]], ...] = (
     forward_rows,
     latency_rows,
+    explanation_rows,
     training_row,
     cached_row,
     projection_rows,

@@ -34,10 +34,17 @@ def explain(
     evidence: Annotated[
         bool,
         typer.Option(
-            "--evidence/--no-evidence",
-            help="Outline the smallest part that keeps 90 % of a prototype's rise, or the map's top 5 %.",
+            "--evidence",
+            help="Outline the smallest part that keeps 90 % of a prototype's rise (the default).",
         ),
-    ] = True,
+    ] = False,
+    strongest: Annotated[
+        bool,
+        typer.Option(
+            "--strongest",
+            help="Outline the map's strongest 5 % instead, as the paper does: faster.",
+        ),
+    ] = False,
     against: Annotated[
         str | None,
         typer.Option(
@@ -83,7 +90,7 @@ def explain(
         limit=limit,
         top=top,
         colour_map=colours,
-        evidence=evidence,
+        evidence=True if evidence else False if strongest else None,
         against=against,
         formats=format.split(","),
         unreadable=lambda path, error: failed.append(str(error)),

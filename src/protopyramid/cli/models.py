@@ -220,6 +220,24 @@ def _show_cost(found: "Cost") -> None:
 
 
 @app.command()
+def card(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN_HELP)],
+    words: Annotated[Path, typer.Option(metavar="TOML", help="What the card says in words.")],
+    data: Annotated[Path, typer.Option(metavar="MANIFEST", help="Manifest of run and folds.")],
+    crossval: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the cross-validation.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write (Markdown).")],
+) -> None:
+    """Write the card of a model to publish: figures out of fold by class and source, data, limits."""
+    from protopyramid.cli.console import say
+    from protopyramid.runs.run import load_run
+    from protopyramid.sharing.release_card import read_words, release_card
+    from protopyramid.utils.files import write_text
+
+    text = release_card(load_run(run), read_words(words), data, crossval)
+    say(str(write_text(out, text)))
+
+
+@app.command()
 def remove(name: NameArgument) -> None:
     """Remove a pulled model from the cache folder."""
     from protopyramid.cli.console import say

@@ -23,6 +23,10 @@ def study(
     ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds that replace the study's own, as in 0,1.")] = "",
     workers: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
+    variants: Annotated[
+        str,
+        typer.Option(metavar="A,B", help="Only these variants, and those that they start from."),
+    ] = "",
     only: Annotated[
         str, typer.Option(metavar="VARIANT", help="Run this variant only, and write no tables.")
     ] = "",
@@ -49,7 +53,8 @@ def study(
         return
     if fold is not None:
         raise UserError("--fold: give --only VARIANT too")
-    say(run_study(place, chosen, workers, say=say_on_stderr))
+    named = [name.strip() for name in variants.split(",") if name.strip()]
+    say(run_study(place, chosen, workers, say=say_on_stderr, variants=named))
     say(str(out / f"{file.stem}.md"))
 
 

@@ -29,7 +29,7 @@ def overlay_names() -> list[str]:
     """Names of the overlays.
 
     >>> overlay_names()
-    ['small']
+    ['five-margins', 'small']
     """
     return _names(OVERLAYS)
 

@@ -33,7 +33,7 @@ from protopyramid.evaluation.faithfulness_results import (
     mean_of,
 )
 from protopyramid.evaluation.faithfulness_targets import judge, used_prototypes
-from protopyramid.evaluation.map_measures import PrototypePass, TestedImage, map_measures
+from protopyramid.evaluation.map_measures import ImageUnderTest, PrototypePass, map_measures
 from protopyramid.evaluation.results import Bootstrap
 from protopyramid.evaluation.split import EvaluatedSplit, patients
 from protopyramid.explanations.evidence import (
@@ -110,7 +110,7 @@ def measure_faithfulness(
     for number, index in enumerate(drawn):
         loaded, label = store.load([index]), data.classes.index(chosen.samples[index].label)
         other = store.load([int(rng.choice(others))]).images[0] if others else negative_image(run)
-        tested = TestedImage(
+        tested = ImageUnderTest(
             loaded.images[0], other, label, number, *annotation_masks(chosen, [index], loaded)
         )
         found.append(_test_image(run, tested, rng))
@@ -172,7 +172,9 @@ def draw_images(
 
 
 # -- one image -----------------------------------------------------------------------------------
-def _test_image(run: Run, image: TestedImage, rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
+def _test_image(
+    run: Run, image: ImageUnderTest, rng: np.random.Generator
+) -> tuple[NDArray[Any], ...]:
     """The fields of `_Pairs` for one image."""
     tested: list[int]
     rivals: list[int | None] = [None]
@@ -334,7 +336,11 @@ def _group(pairs: _Pairs, chosen: NDArray[np.bool_], weights: Array) -> GroupFai
     return GroupFaithfulness(
         images=len(np.unique(image)),
         pairs=int(chosen.sum()),
-        **regions,
+        shown=regions["shown"],
+        shown_elsewhere=regions["shown_elsewhere"],
+        other_prototype=regions["other_prototype"],
+        evidence=regions["evidence"],
+        evidence_elsewhere=regions["evidence_elsewhere"],
         half_maximum_area=estimate(pairs.half[chosen], image, weights),
         curves=curves(0),
         curves_elsewhere=curves(1),

@@ -37,13 +37,12 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 
-class TestedImage(NamedTuple):
-    """An image under test: pixels (C, S, S) in [0, 1]; other, of the negative class, of the same size;
+class ImageUnderTest(NamedTuple):
+    """An image with all that its measures need.
 
-    its class, its place among the images drawn, and its annotations, bool (1, S, S), empty where missing.
+    pixels (C, S, S) in [0, 1]; other, of the negative class and the same size; label, its class; number, its
+    place among the images drawn; fine, lesion: annotations, bool (1, S, S), empty where missing.
     """
-
-    __test__ = False  # not a test, for pytest
 
     pixels: Tensor
     other: Tensor | None
@@ -54,7 +53,7 @@ class TestedImage(NamedTuple):
 
 
 def map_measures(
-    run: Run, perturbed: PerturbedImage, image: TestedImage, tested: Sequence[int], shown: Tensor
+    run: Run, perturbed: PerturbedImage, image: ImageUnderTest, tested: Sequence[int], shown: Tensor
 ) -> Array:
     """The fields of MapMeasures but the last for each tested map; shown, bool (n, S, S). -> (n, 11)."""
     drops = focused_and_dual(perturbed, tested, shown)
@@ -90,7 +89,7 @@ def _maps(perturbed: PerturbedImage, images: Tensor, tested: Sequence[int]) -> l
     return [maps[level][:, row] for level, row in places]
 
 
-def _pointing(perturbed: PerturbedImage, image: TestedImage, tested: Sequence[int]) -> Array:
+def _pointing(perturbed: PerturbedImage, image: ImageUnderTest, tested: Sequence[int]) -> Array:
     """Pointing game and energy inside mask and box, and chance levels. -> (n, 6)."""
     activation = upsampled(perturbed, tested)
     count, shape = len(tested), activation.shape
@@ -105,7 +104,7 @@ def _pointing(perturbed: PerturbedImage, image: TestedImage, tested: Sequence[in
 
 
 def _under_noise(
-    run: Run, perturbed: PerturbedImage, image: TestedImage, tested: Sequence[int], shown: Tensor
+    run: Run, perturbed: PerturbedImage, image: ImageUnderTest, tested: Sequence[int], shown: Tensor
 ) -> Array:
     """Stability and continuity: (n, 2)."""
     deviation = torch.tensor(run.config.data.std)[: len(image.pixels)]
@@ -132,7 +131,7 @@ class PrototypePass:
         self._scores: list[Array] = []
         self._sizes: list[int] = []
 
-    def update(self, image: TestedImage) -> None:
+    def update(self, image: ImageUnderTest) -> None:
         """Take in an image; nothing where the model has no prototypes."""
         run, model = self._run, self._run.model
         if model.prototypes is None:
@@ -153,7 +152,7 @@ class PrototypePass:
 
     def of_all(self, weights: Array) -> PrototypeMeasures | None:
         """The measures of all prototypes. weights (R, N) of resamples."""
-        return self._measures(np.s_[:], weights)
+        return self._measures(None, weights)
 
     def of_level(self, level: int, weights: Array) -> PrototypeMeasures | None:
         """Those of a level."""
@@ -174,11 +173,14 @@ class PrototypePass:
         sizes = np.array(self._sizes, dtype=np.float64)
         return estimate(sizes, np.arange(len(sizes)), weights)
 
-    def _measures(self, chosen: object, weights: Array) -> PrototypeMeasures | None:
+    def _measures(
+        self, chosen: NDArray[np.bool_] | None, weights: Array
+    ) -> PrototypeMeasures | None:
         if not self._parts:
             return None
-        parts = np.stack(self._parts)[:, chosen]  # type: ignore[call-overload]
-        scores = np.stack(self._scores)[:, chosen]  # type: ignore[call-overload]
+        parts, scores = np.stack(self._parts), np.stack(self._scores)
+        if chosen is not None:
+            parts, scores = parts[:, chosen], scores[:, chosen]
         mean = consistency(parts, np.ones(len(parts)))
         interval = None if mean is None else consistency_interval(parts, weights)
         return PrototypeMeasures(Estimate(mean, interval), purity(parts, scores))

@@ -101,6 +101,11 @@ class Evaluation:
         content: dict[str, Any] = typed_json.to_json(self)
         return content
 
+    def _repr_html_(self) -> str:
+        from protopyramid.evaluation.notebook import evaluation_html
+
+        return evaluation_html(self)
+
     @classmethod
     def from_json(cls, content: object, place: str | Path = "evaluation") -> Evaluation:
         """The inverse of to_json; UserError that names `place` where the content is damaged."""

@@ -54,14 +54,14 @@ def explain_file(
     image: str | Path,
     name: str | None = None,
     region: Box | None = None,
-    evidence: bool = True,
+    evidence: bool | None = None,
     against: str | None = None,
 ) -> Explanation:
     """The explanation of an image file, called `name` or else by the file's name.
 
     region: what the model is to see, x0, y0, x1, y1 in pixels of the file, made square around its centre.
-    evidence: whether to find the evidence regions of the strongest prototypes, too. against: the class that
-    the predicted one is compared with, by default the runner-up.
+    evidence: whether to find the evidence regions of the strongest prototypes, by default if there are any.
+    against: the class that the predicted one is compared with, by default the runner-up.
     """
     path = as_path(image, "image")
     if not is_file(path):
@@ -70,7 +70,7 @@ def explain_file(
     sample = Sample(0, called, path, label="", split="test")
     marked = sample if region is None else region_sample(path, region, called)
     explanation = explain_sample(run, marked).compared_with(against)
-    return explanation.with_evidence() if evidence else explanation
+    return explanation.outlined(evidence)
 
 
 def explain_sample(run: Run, sample: Sample, data: DataConfig | None = None) -> Explanation:

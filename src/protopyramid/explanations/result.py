@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -173,14 +171,16 @@ class Explanation:
     def with_evidence(self, top: int = TOP) -> Explanation:
         """This explanation with the evidence regions of the `top` strongest prototypes.
 
-        Costs about four forward passes and one backward pass per prototype. A model without prototypes has
-        none.
+        Costs about four forward passes and one backward pass per prototype. UserError for a black box.
         """
-        if not self.prototypes:
-            return self
         shown = [part.index for part in self.shown(top)]
         found = find_evidence(self.run, from_picture(self.picture), shown)
         return replace(self, evidence_regions=found)
+
+    def outlined(self, evidence: bool | None = None, top: int = TOP) -> Explanation:
+        """This explanation with evidence regions, if they are wanted; None: where there are prototypes."""
+        wanted = bool(self.prototypes) if evidence is None else evidence
+        return self.with_evidence(top) if wanted else self
 
     def shown_region(self, index: int) -> Region:
         """What figures outline: the evidence region where there is one, else `region`."""
@@ -291,16 +291,13 @@ class Explanation:
         return figure_bytes(self.sheet(), dpi=80)
 
     def _repr_html_(self) -> str:
-        from protopyramid.figures.text import percent
+        from protopyramid.figures.notebook import case_html
+        from protopyramid.utils.html import html_of, image
 
-        shares = ", ".join(f"{name} {percent(share)}" for name, share in self.probabilities.items())
-        picture = base64.b64encode(self._repr_png_()).decode()
-        return (
-            f"<p><b>{html.escape(self.image)}: {html.escape(self.predicted)}</b> "
-            f"({html.escape(shares)})</p>"
-            f'<img alt="case-based explanation" style="max-width:100%" '
-            f'src="data:image/png;base64,{picture}">'
-        )
+        if self.prototypes:
+            return case_html(_case_figure_data(self, TOP, None))
+        said = f"<p><b>{html_of(self.image)}: {html_of(self.summary)}</b></p>"
+        return said + image(self._repr_png_(), "the image and its saliency map").text
 
 
 def check_formats(formats: Sequence[str]) -> list[str]:

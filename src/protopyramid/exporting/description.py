@@ -63,7 +63,7 @@ def preprocessing(data: DataConfig) -> dict[str, Any]:
     size = data.image_size
     return {
         "version": PREPROCESSING_VERSION,
-        "order": ["decode", "resize", "pad", "clip", "round", "channels", "normalise"],
+        "order": ["decode", "crop", "resize", "pad", "clip", "round", "channels", "normalise"],
         "decode": {
             "dtype": "float32",
             "range": [0, 1],
@@ -73,6 +73,7 @@ def preprocessing(data: DataConfig) -> dict[str, Any]:
             "dropped, a palette of greys is grey, EXIF orientation and colour profiles are ignored",
             "dicom": _dicom(data.dicom),
         },
+        "crop": _crop(data),
         "resize": {
             "fit": data.fit,
             "size": [size, size],
@@ -94,6 +95,24 @@ def preprocessing(data: DataConfig) -> dict[str, Any]:
             "mean": list(data.mean),
             "std": list(data.std),
         },
+    }
+
+
+def _crop(data: DataConfig) -> dict[str, Any]:
+    """What of the file's image the model sees, before it is resized."""
+    return {
+        "crop": data.crop,
+        "margin": data.region.margin,
+        "seen": "the square around the lesion box (without one, around the mask); an image with neither "
+        "is seen whole"
+        if data.crop == "lesion"
+        else "all of the image, unless a region of it is asked for",
+        "box": "the whole pixels that hold the lesion box x0, y0, x1, y1: floor of x0 and y0, ceiling of "
+        "x1 and y1",
+        "side": "ceiling of (longer side of the box * (1 + 2 * margin))",
+        "place": "left = floor((x0 + x1 - side) / 2), top likewise; shifted to stay inside the image",
+        "beyond": "a square that is larger than the image holds all of it; what lies beyond its edge is 0",
+        "round": f"a crop is rounded to {LEVELS} levels, as under `round`, before it is resized",
     }
 
 

@@ -66,6 +66,37 @@ def paired_differences(
     return results
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """A value with its 95 % interval; None where it is undefined."""
+
+    value: float | None
+    ci95: Interval
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A run on some rows: probabilities (N, C), labels (N,) and how rows are drawn (R, N)."""
+
+    probabilities: Array
+    labels: Labels
+    weights: Array
+
+
+def mean_aurocs(
+    runs: Sequence[Scored], classes: Sequence[str], negative: str
+) -> dict[str, Estimate]:
+    """Mean AUROC over runs, such as folds, {class or "mean": estimate}; undefined ones are left out."""
+    found = [_aurocs(r.probabilities, r.labels, classes, negative, r.weights) for r in runs]
+    estimates = {}
+    for name in found[0]:
+        known = [each[name] for each in found if each[name][0] is not None]
+        value = mean_of_known({str(number): point for number, (point, _) in enumerate(known)})
+        drawn = np.mean([resampled for _, resampled in known], axis=0) if known else np.zeros(0)
+        estimates[name] = Estimate(value, interval(drawn))
+    return estimates
+
+
 def _aurocs(
     probabilities: Array, labels: Labels, classes: Sequence[str], negative: str, weights: Array
 ) -> dict[str, tuple[float | None, Array]]:

@@ -123,11 +123,18 @@ def ever_decisive(head_weight: Tensor, scores: Tensor) -> list[int]:
     >>> ever_decisive(torch.eye(2), torch.tensor([[2.0, 3.0]]))
     [1]
     """
+    return _where(times_decisive(head_weight, scores) > 0)
+
+
+def times_decisive(head_weight: Tensor, scores: Tensor) -> Tensor:
+    """On how many images the prediction is another without a prototype's contribution.
+
+    head_weight (C, m), scores (N, m) -> (m,).
+    """
     weight, values = head_weight.double(), scores.double()
     logits = values @ weight.T
     without = logits[:, None, :] - values[:, :, None] * weight.T[None]  # (N, m, C)
-    changed = without.argmax(2) != logits.argmax(1, keepdim=True)
-    return _where(changed.any(0))
+    return (without.argmax(2) != logits.argmax(1, keepdim=True)).sum(0)
 
 
 def far_from_patches(nearest: Tensor, similarity: SimilarityKind) -> list[int]:

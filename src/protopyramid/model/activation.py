@@ -72,8 +72,8 @@ def activation_boxes(maps: Tensor, height: int, width: int) -> list[Box]:
     """The boxes of `activation_regions`, all at once. (m, h, w) -> m boxes in fractions."""
     activation = activation_maps(maps[None].float(), height, width)[0]
     masks = strongest_region(activation).cpu().numpy()
-    x0, x1 = _spans(masks.any(1))
-    y0, y1 = _spans(masks.any(2))
+    x0, x1 = _spans(np.asarray(masks.any(1)))
+    y0, y1 = _spans(np.asarray(masks.any(2)))
     edges = np.stack([x0 / width, y0 / height, x1 / width, y1 / height], axis=1)
     return [(a, b, c, d) for a, b, c, d in edges.tolist()]
 

@@ -47,7 +47,7 @@ from protopyramid.inference.score_table import (
     measure_scores,
     read_scores,
 )
-from protopyramid.metrics.prototype_health import own_weights, times_leading
+from protopyramid.metrics.prototype_health import own_weights, times_decisive, times_leading
 from protopyramid.metrics.validation import ValidationMetrics, validation_metrics
 from protopyramid.model.build import initial_head_weights
 from protopyramid.prototypes.cases import layer_of
@@ -83,7 +83,11 @@ class Change:
     after: str
 
     def to_json(self) -> dict[str, str]:
-        """Plain values; the two predictions are called `from` and `to`."""
+        """Plain values; the two predictions are called `from` and `to`.
+
+        >>> Change("a.png", "negative", "negative", "spiculated").to_json()["to"]
+        'spiculated'
+        """
         return {
             "image": self.image,
             "label": self.label,
@@ -518,14 +522,12 @@ class HeadEditor:
         split, images = self.judged
         scores = images.scores.double()
         logits = scores @ self.weight.T
-        leading = times_leading(self.weight, logits, scores)
-        predicted = logits.argmax(1)
-        found = []
-        for index in self.everything:
-            without = logits - scores[:, index, None] * self.weight[:, index]
-            deciding = int((without.argmax(1) != predicted).sum())
-            found.append(Use(index, int(leading[index]), deciding, len(images), split))
-        return found
+        leading = times_leading(self.weight, logits, scores).tolist()
+        deciding = times_decisive(self.weight, scores).tolist()
+        return [
+            Use(index, leading[index], deciding[index], len(images), split)
+            for index in self.everything
+        ]
 
     def changes(self, kept: Sequence[int], weight: Tensor) -> tuple[Change, ...]:
         """The images that a head (C, len(kept)) predicts otherwise than the run does."""

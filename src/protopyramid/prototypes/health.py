@@ -19,6 +19,7 @@ from protopyramid.inference.batches import evidence_batches
 from protopyramid.metrics import prototype_health as health
 from protopyramid.metrics.localisation import places
 from protopyramid.model.activation import activation_maps
+from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.runs.provenance import training_manifest
 
 if TYPE_CHECKING:
@@ -76,9 +77,7 @@ def run_health(run: Run, logits: Tensor, scores: Tensor) -> RunHealth | None:
     vectors, classes, levels = layer.vectors.detach().cpu(), layer.classes.cpu(), layer.levels.cpu()
     kind = layer.similarity.kind
     nearest = torch.tensor([record.similarity for record in run.prototypes])
-    findings = health.prototype_health(
-        vectors, classes, levels, kind, weight, scores, nearest, run.config.data.classes
-    )
+    findings = _findings(run, layer, scores, nearest)
     return RunHealth(
         prototypes=len(classes),
         duplicates=tuple(health.duplicate_pairs(vectors, classes, levels, kind)),
@@ -89,6 +88,27 @@ def run_health(run: Run, logits: Tensor, scores: Tensor) -> RunHealth | None:
         constant_score=tuple(health.with_constant_score(scores)),
         far_from_patches=tuple(health.far_from_patches(nearest, kind)),
         findings=tuple(finding.message for finding in findings),
+    )
+
+
+def head_warnings(run: Run, scores: Tensor | None) -> list[str]:
+    """Unhealthy prototypes of a fitted head, one line per kind; scores (N, m) of training images or None."""
+    layer = run.model.prototypes
+    return [] if layer is None else health.health_lines(_findings(run, layer, scores, None))
+
+
+def _findings(
+    run: Run, layer: PrototypeLayer, scores: Tensor | None, nearest: Tensor | None
+) -> list[health.Finding]:
+    return health.prototype_health(
+        layer.vectors.detach().cpu(),
+        layer.classes.cpu(),
+        layer.levels.cpu(),
+        layer.similarity.kind,
+        run.model.head.weight.detach().cpu(),
+        scores,
+        nearest,
+        run.config.data.classes,
     )
 
 

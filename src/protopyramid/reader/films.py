@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import secrets
 import threading
 from collections import OrderedDict
@@ -68,7 +69,7 @@ class Film:
     id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
 
     def __post_init__(self) -> None:
-        self.levels = _pyramid(self.decoded.image)
+        self.levels = Pyramid(self.decoded.image)
         self.window = (
             (0.0, 1.0) if is_dicom(self.source) else _percentiles(self.levels[-1], AUTO_WINDOW)
         )
@@ -85,7 +86,7 @@ class Film:
     def memory(self) -> int:
         """Memory that the film takes."""
         content = len(self.source.content) if isinstance(self.source, MemoryFile) else 0
-        return content + sum(level.nbytes for level in self.levels)
+        return content + self.levels.nbytes
 
     def seen_by(self, settings: DicomConfig) -> Decoded:
         """The image by a run's settings for DICOM; other formats have none."""
@@ -197,15 +198,41 @@ class FilmStore:
         return sum(film.memory for film in self._films.values())
 
 
-def _pyramid(image: Array) -> list[Array]:
-    """The image and its halves, quarters, …: means of 2 x 2 pixels."""
-    levels = [image]
-    while max(levels[-1].shape[:2]) > COARSEST:
-        values = torch.from_numpy(np.ascontiguousarray(levels[-1]))
-        planes = values[None] if values.ndim == 2 else values.permute(2, 0, 1)
-        halved = avg_pool2d(planes[None], 2, ceil_mode=True)[0]
-        levels.append((halved[0] if values.ndim == 2 else halved.permute(1, 2, 0)).numpy())
-    return levels
+class Pyramid:
+    """An image and its halves, quarters, …, each pixel the mean of a block, made when first asked for.
+
+    The coarsest one shows a film at once; making it alone takes a fraction of making all.
+    """
+
+    def __init__(self, image: Array) -> None:
+        self._made = {0: image}
+        self._lock = threading.Lock()
+        longest = max(image.shape[:2])
+        self._count = 1 + max(0, math.ceil(math.log2(longest / COARSEST)))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, level: int) -> Array:
+        """A level: 0 the finest, -1 the coarsest."""
+        wanted = range(self._count)[level]
+        with self._lock:
+            if wanted not in self._made:
+                self._made[wanted] = _reduced(self._made[0], 2**wanted)
+            return self._made[wanted]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all levels, whether made or not: each has a quarter of the pixels of the one before."""
+        return sum(self._made[0].nbytes // 4**level for level in range(self._count))
+
+
+def _reduced(image: Array, factor: int) -> Array:
+    """Means of blocks of factor x factor pixels; those at the edge may be smaller."""
+    values = torch.from_numpy(np.ascontiguousarray(image))
+    planes = values[None] if values.ndim == 2 else values.permute(2, 0, 1)
+    means = avg_pool2d(planes[None], factor, ceil_mode=True)[0]
+    return (means[0] if values.ndim == 2 else means.permute(1, 2, 0)).numpy()
 
 
 def _percentiles(values: Array, ends: Window) -> Window:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from protopyramid.data.images import hash_files
 from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
 from protopyramid.prototypes.editing import HeadEditor, editor_of
@@ -21,6 +22,7 @@ from protopyramid.runs.run import Run
 
 MOST_CASES = 400  # training cases among which neighbours are searched
 NEAREST = 6
+COMPARED = 3  # images whose content tells whether a manifest is the one of training
 
 
 class _Stopped(Exception):
@@ -30,7 +32,7 @@ class _Stopped(Exception):
 class PrototypeStudy:
     """Answers about the prototypes of one run, as far as they are known; asking never waits.
 
-    manifest: that of the server, used where the run's own is not found.
+    manifest: that of the server, used where it holds the images that the run was trained on.
     """
 
     def __init__(self, run: Run, manifest: Path | None = None) -> None:
@@ -59,12 +61,7 @@ class PrototypeStudy:
                 self._errors[task.__name__] = " ".join(str(error).split())
 
     def _find_uses(self) -> None:
-        try:
-            editor = editor_of(self._run, None, self._step)
-        except UserError:
-            if self._manifest is None:
-                raise
-            editor = editor_of(self._run, self._manifest, self._step)
+        editor = editor_of(self._run, self._data(), self._step)
         costs = {cost.index: cost.to_json() for cost in editor.removal_costs()}
         self._editor = editor
         self._uses = [{**use.to_json(), "removal": costs[use.index]} for use in editor.uses()]
@@ -74,13 +71,21 @@ class PrototypeStudy:
 
     def _training(self) -> Sequence[Sample]:
         """Training cases, at most MOST_CASES, evenly spaced."""
-        try:
-            found = samples_of(self._run, None, "train")
-        except UserError:
-            if self._manifest is None:
-                raise
-            found = samples_of(self._run, self._manifest, "train")
+        found = samples_of(self._run, self._data(), "train")
         return found[:: max(1, -(-len(found) // MOST_CASES))]
+
+    def _data(self) -> Path | None:
+        """The server's manifest where it holds the run's own training images; else what the run knows."""
+        if self._manifest is None:
+            return None
+        try:
+            first = samples_of(self._run, self._manifest, "train")[:COMPARED]
+            digests = hash_files([sample.image for sample in first], 1)
+        except UserError:
+            return None
+        known = self._run.provenance.splits.get("train", {})
+        same = [known.get(s.name) == digest for s, digest in zip(first, digests, strict=True)]
+        return self._manifest if same and all(same) else None
 
     def _step(self, done: int, total: int) -> None:
         self._progress = (done, total)

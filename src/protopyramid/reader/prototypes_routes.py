@@ -84,7 +84,8 @@ def prototype_routes(reader: Reader) -> APIRouter:
         edited = await reader.in_thread(save_edit, chosen, wanted)
         if edited.run is None:
             raise RuntimeError("an edit with a folder writes a run")
-        return run_summary(edited.run, reader.add_run(edited.run))
+        summary = run_summary(edited.run, reader.add_run(edited.run))
+        return {**summary, "folder": str(edited.run.folder.path.parent)}
 
     return router
 

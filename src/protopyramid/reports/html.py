@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from matplotlib.figure import Figure
 
 from protopyramid.figures.drawing import Sheet, figure_bytes
+from protopyramid.utils.html import Cell, Html, html_of, matrix, table
+
+__all__ = [
+    "Cell",
+    "Html",
+    "bar",
+    "cards",
+    "html_of",
+    "matrix",
+    "page",
+    "paragraph",
+    "picture",
+    "section",
+    "table",
+]
 
 MEDIA = {"png": "image/png", "jpg": "image/jpeg", "svg": "image/svg+xml"}
 
@@ -62,25 +76,6 @@ footer { margin-top: 3rem; color: var(--muted); font-size: .88rem; border-top: 1
 """
 
 
-@dataclass(frozen=True)
-class Html:
-    """Text that already is HTML; any other string is escaped."""
-
-    text: str
-
-
-Cell = str | Html
-
-
-def html_of(cell: Cell) -> str:
-    """A cell as HTML.
-
-    >>> html_of("a < b"), html_of(Html("<b>x</b>"))
-    ('a &lt; b', '<b>x</b>')
-    """
-    return cell.text if isinstance(cell, Html) else escape(cell)
-
-
 def page(title: str, sections: Iterable[str]) -> str:
     """The whole page."""
     return (
@@ -101,20 +96,6 @@ def paragraph(text: Cell, kind: str = "") -> str:
     """A paragraph; `kind` is a class of the style sheet, such as muted or note."""
     attribute = f' class="{kind}"' if kind else ""
     return f"<p{attribute}>{html_of(text)}</p>"
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[Cell]], total: bool = False) -> str:
-    """A table; with `total`, its last row stands out."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
-    lines = []
-    for number, row in enumerate(rows):
-        kind = ' class="total"' if total and number == len(rows) - 1 else ""
-        lines.append(f"<tr{kind}>" + "".join(f"<td>{html_of(c)}</td>" for c in row) + "</tr>")
-    body = "\n".join(lines)
-    return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
 
 
 def cards(items: Sequence[tuple[str, str]]) -> str:
@@ -142,25 +123,3 @@ def picture(
         f'<figure><img alt="{escape(words, quote=True)}" '
         f'src="data:{MEDIA[kind]};base64,{content}">{below}</figure>'
     )
-
-
-def matrix(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """A confusion matrix: rows are true classes, columns predictions, shade is the share of the row."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
-    lines = []
-    for name, row in zip(names, counts, strict=True):
-        cells = "".join(_matrix_cell(count, sum(row)) for count in row)
-        lines.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
-    return (
-        '<div class="scroll"><table class="matrix"><thead><tr><th>true ↓ &nbsp; predicted →</th>'
-        f"{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
-
-
-def _matrix_cell(count: int, total: int) -> str:
-    share = count / total if total else 0.0
-    # From nearly white to dark blue, in steps of lightness, so that it prints in grey.
-    red, green, blue = (round(243 - share * (243 - low)) for low in (0, 62, 110))
-    colour = "white" if share > 0.5 else "#14181d"
-    below = f"<small>{share:.0%}</small>" if total else ""
-    return f'<td style="background:rgb({red},{green},{blue});color:{colour}">{count}{below}</td>'

@@ -307,7 +307,7 @@ def _cases(run: Run, samples: Sequence[Sample] | None, colour_map: str) -> str:
 def _case(run: Run, ranked: RankedImage, colour_map: str) -> str:
     prepared = prepare_sample(ranked.sample, run.config.data)
     mask = None if prepared.mask is None else prepared.mask.numpy()
-    explanation = explain_prepared(run, prepared.image, ranked.sample.name).with_evidence(ROWS)
+    explanation = explain_prepared(run, prepared.image, ranked.sample.name).outlined(top=ROWS)
     figure = explanation.sheet(ROWS, colour_map, mask)
     return page.picture(figure, f"explanation of {ranked.sample.name}", case_caption(ranked))
 

@@ -80,13 +80,13 @@ class Run:
         self,
         image: str | Path,
         region: Box | None = None,
-        evidence: bool = True,
+        evidence: bool | None = None,
         against: str | None = None,
     ) -> Explanation:
         """The case-based explanation of one image file, or of a region of it as in `predict`.
 
-        With `evidence`, it has the evidence regions of the strongest prototypes, too. `against` is the class
-        that the predicted one is compared with, by default the runner-up.
+        It has the evidence regions of the strongest prototypes, unless `evidence` is False. `against` is
+        the class that the predicted one is compared with, by default the runner-up.
         """
         from protopyramid.explanations.explanation import explain_file
 
@@ -109,6 +109,11 @@ class Run:
         from protopyramid.api import edit
 
         return edit(self, remove=remove, require=require, weights=weights, data=data, out=out)
+
+    def _repr_html_(self) -> str:
+        from protopyramid.prototypes.notebook import run_html
+
+        return run_html(self)
 
     @cached_property
     def cases(self) -> CaseBook:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,30 +61,31 @@ class Plan(BaseModel):
     sources: list[Source] = Field(min_length=1)
 
 
-COLUMNS: dict[str, Callable[[GroupFaithfulness], float | None]] = {
-    "shown: kept": lambda group: group.shown.kept.mean,
-    "removed": lambda group: group.shown.removed.mean,
-    "elsewhere: kept": lambda group: group.shown_elsewhere.kept.mean,
-    "other prototype: kept": lambda group: group.other_prototype.kept.mean,
-    "evidence: area": lambda group: group.evidence.area.mean,
-    "evidence: removed": lambda group: group.evidence.removed.mean,
-    "deletion": lambda group: group.curves and group.curves.deletion_area.mean,
-    "insertion": lambda group: group.curves and group.curves.insertion_area.mean,
-    "above half maximum": lambda group: group.half_maximum_area and group.half_maximum_area.mean,
+# Heading of a column: where its value is in a group of results.
+COLUMNS = {
+    "shown: kept": "shown.kept.mean",
+    "removed": "shown.removed.mean",
+    "elsewhere: kept": "shown_elsewhere.kept.mean",
+    "other prototype: kept": "other_prototype.kept.mean",
+    "evidence: area": "evidence.area.mean",
+    "evidence: removed": "evidence.removed.mean",
+    "deletion": "curves.deletion_area.mean",
+    "insertion": "curves.insertion_area.mean",
+    "above half maximum": "half_maximum_area.mean",
 }
-MEASURES: dict[str, Callable[[GroupFaithfulness], float | None]] = {
-    "focused": lambda group: group.measures and group.measures.focused.mean,
-    "dual": lambda group: group.measures and group.measures.dual.mean,
-    "pointing, mask": lambda group: group.measures and group.measures.pointing_mask.mean,
-    "energy, mask": lambda group: group.measures and group.measures.energy_mask.mean,
-    "chance, mask": lambda group: group.measures and group.measures.chance_mask.mean,
-    "energy, box": lambda group: group.measures and group.measures.energy_box.mean,
-    "chance, box": lambda group: group.measures and group.measures.chance_box.mean,
-    "stability": lambda group: group.measures and group.measures.stability.mean,
-    "continuity": lambda group: group.measures and group.measures.continuity.mean,
-    "contrastivity": lambda group: group.measures and group.measures.contrastivity.mean,
-    "consistency": lambda group: group.prototypes and group.prototypes.consistency.mean,
-    "purity": lambda group: group.prototypes and group.prototypes.purity,
+MEASURES = {
+    "focused": "measures.focused.mean",
+    "dual": "measures.dual.mean",
+    "pointing, mask": "measures.pointing_mask.mean",
+    "energy, mask": "measures.energy_mask.mean",
+    "chance, mask": "measures.chance_mask.mean",
+    "energy, box": "measures.energy_box.mean",
+    "chance, box": "measures.chance_box.mean",
+    "stability": "measures.stability.mean",
+    "continuity": "measures.continuity.mean",
+    "contrastivity": "measures.contrastivity.mean",
+    "consistency": "prototypes.consistency.mean",
+    "purity": "prototypes.purity",
 }
 
 
@@ -165,16 +166,26 @@ def render(source: Source, found: dict[str, list[Faithfulness]]) -> str:
 def _rows(
     name: str,
     runs: Sequence[Faithfulness],
-    columns: dict[str, Callable[[GroupFaithfulness], float | None]],
+    columns: Mapping[str, str],
 ) -> list[list[str]]:
     title = f"{name} (Grad-CAM)" if runs[0].maps == "Grad-CAM" else name
     levels = sorted({level for run in runs for level in run.per_level})
     rows = []
     for level in [*levels, "all"] if len(levels) > 1 else levels:
         groups = [run.all if level == "all" else run.per_level[level] for run in runs]
-        cells = [cell([read(group) for group in groups]) for read in columns.values()]
+        cells = [cell([_value(group, path) for group in groups]) for path in columns.values()]
         rows.append([f"{title}, {level}", *cells])
     return rows
+
+
+def _value(group: GroupFaithfulness, path: str) -> float | None:
+    """The value at a dotted path; None where something on the way was not measured."""
+    found: Any = group
+    for name in path.split("."):
+        if found is None:
+            return None
+        found = getattr(found, name)
+    return None if found is None else float(found)
 
 
 def _targets(found: dict[str, list[Faithfulness]]) -> str:

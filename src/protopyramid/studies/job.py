@@ -18,6 +18,7 @@ from protopyramid.evaluation.results import read_evaluation
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run, load_run
+from protopyramid.studies.by_source import measure_by_source
 from protopyramid.studies.occlusion_control import occluded_auroc, write_occluded
 from protopyramid.studies.plan import PARTITION_SEED, Replicate, Study, Variant, variant_config
 from protopyramid.studies.results import (
@@ -106,15 +107,32 @@ def without_labels(manifest: Path, labels: Sequence[str], target: Path) -> Path:
     return write_text(target, text)
 
 
+def trained_on_sources(manifest: Path, sources: Sequence[str], target: Path) -> Path:
+    """A manifest in which rows of other sources than these are test rows, written to `target`."""
+    table = read_manifest(manifest)
+    found = {sample.source for sample in table.samples}
+    if missing := [name for name in sources if name not in found]:
+        raise UserError(
+            f"{manifest}: no row has source {missing[0]!r}; its sources are {', '.join(sorted(found))}"
+        )
+    rows = (
+        sample if sample.source in sources else replace(sample, split="test")
+        for sample in table.samples
+    )
+    return write_text(target, manifest_text(replace(table, samples=tuple(rows)), target.parent))
+
+
 def _manifest(job: Job) -> Path:
-    """The manifest of a job, without the rows that its variant leaves out."""
+    """The manifest of a job: rows that its variant leaves out are gone, other sources are test rows."""
     if job.variant.run_of:
         return _manifest(replace(job, variant=job.study.variant(job.variant.run_of)))
     manifest = prepare_data(job.study, job.out, job.replicate, job.data)
-    if not job.variant.without:
-        return manifest
     target = manifest.with_name(f"{job.variant.name}.csv")
-    return without_labels(manifest, job.variant.without, target)
+    if job.variant.without:
+        manifest = without_labels(manifest, job.variant.without, target)
+    if job.variant.sources:
+        manifest = trained_on_sources(manifest, job.variant.sources, target)
+    return manifest
 
 
 # -- work ----------------------------------------------------------------------------------------
@@ -130,7 +148,9 @@ def do(job: Job) -> None:
         source = job.place / job.variant.backbone_from if job.variant.backbone_from else None
         cache = job.place / CACHE if job.study.share_cache else None
         api.train(config, used, job.run, backbone_from=source, resume=True, cache=cache)
-    if job.variant.shown:
+    if job.variant.shown and job.study.by_source:
+        measure_by_source(load_run(job.run), used)
+    elif job.variant.shown:
         _measure(job, load_run(job.run), used)
 
 

@@ -11,8 +11,13 @@ on = "small"                      # named settings put on top (config/overlays)
 backbone_from = "first"           # start from the backbone of another variant
 set = { "loss.contrast" = 0.0 }   # and single settings put on top of those
 
+A variant with `like = "fpn-iaia-bl"` has the keys of that earlier variant, except those that it gives itself.
 With `like = "other.toml"`, a study in the same folder, a file states only what differs: other keys, and the
 variants that it takes from that study, by name.
+
+With `by_source = true`, for a manifest of several datasets (`protopyramid data join`), every run is tested
+on each source by itself. A variant with `sources = ["film"]` is trained on those alone, and tested on all
+rows of the others.
 
 A variant with `run_of = "fpn-iaia-bl"` is not trained: it reuses the runs of that variant with other values
 of settings that training does not see.
@@ -27,7 +32,7 @@ every fold of it; runs are in seed-S/fold-F/VARIANT. New studies should use 2.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -79,6 +84,11 @@ class Variant(BaseModel):
         description="Variant whose trained runs it reuses; `set` may then only change model.tta.",
     )
     without: list[str] = Field([], description="Labels whose rows are left out of its data.")
+    sources: list[str] = Field(
+        [],
+        description="Sources whose rows it is trained on; all rows of the others are tested. "
+        "Empty: all sources.",
+    )
     group: str = Field("", description="Heading above its rows in the tables.")
     shown: bool = Field(True, description="Whether it has a row in the tables.")
     occlusion_control: bool = Field(
@@ -107,7 +117,9 @@ class Variant(BaseModel):
                 raise ValueError(f'variant "{self.name}": give its preset')
             return self
         trained = [
-            name for name in ("preset", "on", "backbone_from", "without") if getattr(self, name)
+            name
+            for name in ("preset", "on", "backbone_from", "without", "sources")
+            if getattr(self, name)
         ]
         trained += [key for key in self.set if current_key(key) not in AFTER_TRAINING]
         if trained:
@@ -149,6 +161,15 @@ class Study(BaseModel):
         False, description="Also compare the variants with each other, for each replicate."
     )
     saliency: bool = Field(True, description="Whether the comparison includes saliency methods.")
+    by_source: bool = Field(
+        False,
+        description="Test every run on each source of the manifest by itself, and tell how well each "
+        "does there. Takes the place of the other tables.",
+    )
+    controls: list[str] = Field(
+        ["source"],
+        description="With by_source: columns of which is asked how well they alone tell the class.",
+    )
     variants: list[Variant] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -159,6 +180,8 @@ class Study(BaseModel):
             raise ValueError("folds: there must be two or more")
         if self.dealing == 2 and not self.folds:
             raise ValueError("dealing = 2 needs folds; set folds too")
+        if self.by_source and (self.data != "manifest" or self.compare):
+            raise ValueError('by_source needs data = "manifest", and compare = false')
         return self
 
     @model_validator(mode="after")
@@ -201,6 +224,17 @@ class Study(BaseModel):
         """The variants with a row in the tables; the first is the reference."""
         return [variant for variant in self.variants if variant.shown]
 
+    def only(self, names: Sequence[str]) -> Study:
+        """The study with some of its variants; those that they start from are kept, but not shown."""
+        chosen = {self.variant(name).name for name in names}
+        needed, variants = set(chosen), list[Variant]()
+        for variant in reversed(self.variants):  # those that a variant starts from come before it
+            if variant.name in needed:
+                needed.add(variant.after)
+                shown = variant.shown and variant.name in chosen
+                variants.insert(0, variant.model_copy(update={"shown": shown}))
+        return self.model_copy(update={"variants": variants})
+
     def variant(self, name: str) -> Variant:
         """The variant of a name."""
         for variant in self.variants:
@@ -219,6 +253,7 @@ def read_study(path: str | Path, settings: Mapping[str, Any] | None = None) -> S
     tree = _read_tree(path)
     if "like" in tree:
         tree = _on_top(tree, path)
+    tree = {**tree, "variants": _like_others(_variants(tree, path), path)}
     try:
         study = Study.model_validate(tree)
     except ValidationError as error:
@@ -257,6 +292,26 @@ def _on_top(tree: dict[str, Any], path: Path, seen: tuple[str, ...] = ()) -> dic
     theirs = {each.get("name"): each for each in _variants(other, path.parent / like)}
     taken = [{**theirs.get(each.get("name"), {}), **each} for each in _variants(tree, path)]
     return {**other, **tree, "variants": taken or list(theirs.values())}
+
+
+def _like_others(variants: Sequence[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """The variants, those with `like` put on top of an earlier one."""
+    done: dict[str, dict[str, Any]] = {}
+    found = []
+    for variant in variants:
+        like = variant.get("like")
+        if like is not None:
+            if like not in done:
+                raise UserError(
+                    f'{path}: variant "{variant.get("name")}" is like "{like}", which is not an earlier '
+                    "variant"
+                )
+            own = {key: value for key, value in variant.items() if key != "like"}
+            settings = {**done[like].get("set", {}), **own.get("set", {})}
+            variant = {**done[like], **own, "set": settings}
+        done[str(variant.get("name"))] = variant
+        found.append(variant)
+    return found
 
 
 def _variants(tree: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:

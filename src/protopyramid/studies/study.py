@@ -10,18 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protopyramid.config import parse_assignments
+from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 from protopyramid.evaluation.comparison import EvaluatedRun, compare, stored_evaluation
 from protopyramid.evaluation.comparison_results import Comparison
 from protopyramid.explanations.saliency import METHODS
-from protopyramid.metrics.bootstrap import RESAMPLES, Array, resample_weights
+from protopyramid.metrics.bootstrap import Array
 from protopyramid.metrics.paired_test import Difference, Pair, paired_differences
+from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
+from protopyramid.studies.by_source import OnSource, on_source, tested_sources
 from protopyramid.studies.job import CACHE, Job, do, measurement, prepare_data
 from protopyramid.studies.plan import Replicate, Study, read_study
 from protopyramid.studies.pool import Key, Task, python, run_tasks
 from protopyramid.studies.results import Measurement
+from protopyramid.studies.source_tables import LEGEND as SOURCE_LEGEND
+from protopyramid.studies.source_tables import Tables, render_control, resample_together
 from protopyramid.studies.table import Row, cell, differences, make_rows, markdown, values_csv
 from protopyramid.utils.tables import markdown_table, number
 
@@ -99,9 +104,15 @@ def run_study(
     seeds: Sequence[int] | None = None,
     workers: int = 1,
     say: Callable[[str], None] = lambda line: None,
+    variants: Sequence[str] = (),
 ) -> str:
-    """Run what is missing of a study, `workers` runs at a time; returns the Markdown of its result."""
+    """Run what is missing of a study, `workers` runs at a time; returns the Markdown of its result.
+
+    With `variants`, only these, and those that they start from.
+    """
     study = place.read()
+    if variants:
+        study = study.only(variants)
     if seeds:
         study = study.model_copy(update={"seeds": list(seeds)})
     for replicate in study.replicates:
@@ -130,6 +141,8 @@ def run_variant(
 # -- results -------------------------------------------------------------------------------------
 def write_result(study: Study, place: Place) -> str:
     """Write the tables of a study whose runs are done; returns their Markdown."""
+    if study.by_source:
+        return write_result_by_source(study, place)
     found: dict[str, list[Measurement]] = {}
     for job in jobs_of(study, place):
         if not job.variant.shown:
@@ -147,6 +160,48 @@ def write_result(study: Study, place: Place) -> str:
     folder.write_text(f"{place.file.stem}.csv", values_csv(study, rows))
     folder.write_text(f"{place.file.stem}.md", text)
     return text
+
+
+def write_result_by_source(study: Study, place: Place) -> str:
+    """Write the tables of a study whose runs were tested on each source; returns their Markdown."""
+    manifests = [
+        read_manifest(prepare_data(study, place.out, replicate, place.data))
+        for replicate in study.replicates
+    ]
+    sources = tested_sources(manifests[0].path)
+    found: dict[str, dict[str, list[OnSource]]] = {}
+    for job in jobs_of(study, place):
+        if job.variant.shown:
+            for source in sources:
+                each = found.setdefault(job.variant.name, {}).setdefault(source, [])
+                each.append(_measured_on(job, source))
+    tables = Tables(study.shown, sources, found)
+    negative = tables.negative_class()
+    control = render_control(
+        manifests, study.controls, [*tables.every_margin(), negative], negative
+    )
+    text = "\n".join(
+        [
+            f"# {study.title}\n",
+            f"{_replicates_text(study)} {SOURCE_LEGEND}\n",
+            "## How well the source alone tells the class (AUROC)\n",
+            f"{control}\n",
+            tables.markdown(),
+        ]
+    )
+    folder = RunFolder(place.out)
+    folder.write_text(f"{place.file.stem}.csv", tables.csv())
+    folder.write_text(f"{place.file.stem}.md", text)
+    return text
+
+
+def _measured_on(job: Job, source: str) -> OnSource:
+    measured = None
+    if (job.run / layout.MODEL).is_file():
+        measured = on_source(load_run(job.run), job.variant.name, source)
+    if measured is None:
+        raise UserError(f"{job.run}: is not finished; run the study again without --only")
+    return measured
 
 
 def render(study: Study, rows: Sequence[Row]) -> str:
@@ -212,17 +267,6 @@ def _mean_difference(
     ]
     evaluation = first[0].evaluation
     return paired_differences(pairs, evaluation.classes, evaluation.negative_class)["mean"]
-
-
-def resample_together(patients: Sequence[Sequence[str]]) -> list[Array]:
-    """How often each row of several test splits is drawn, (R, N) each, when patients are drawn.
-
-    All patients are drawn at once, so one who is in several splits is drawn as often in each.
-    """
-    names = sorted({name for split in patients for name in split})
-    drawn = resample_weights(names, RESAMPLES, 0)
-    place = {name: column for column, name in enumerate(names)}
-    return [drawn[:, [place[name] for name in split]] for split in patients]
 
 
 def render_comparisons(

@@ -233,7 +233,7 @@ export function mount(root, app) {
         viewer.changed();
       },
       end() {
-        mask.do({ kind: "stroke", points, radius, erase });
+        mask.do({ kind: "stroke", points, radius, erase }, true);
         tell();
       },
     };

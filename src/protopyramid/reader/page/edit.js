@@ -31,7 +31,7 @@ export async function openEdit(app, run, edit) {
       const made = await saveEdit(run, { ...edit, name: name.value.trim() });
       app.addRun(made);
       saved = true;
-      effect.replaceChildren(element("p", "", words.saved(made.name)));
+      effect.replaceChildren(element("p", "", words.saved(made.name, made.folder)));
       label.hidden = true;
       problem.textContent = "";
       actions.replaceChildren(button(all.close, () => dialog.close(), "primary"));

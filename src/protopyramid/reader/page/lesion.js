@@ -11,13 +11,14 @@ import { words } from "./words.js";
 
 const PATIENCE = 350; // milliseconds after the last change of the mark
 const LARGE = 1200; // pixels; a larger image is a film, on which a lesion has to be marked
+const SPLITS = ["", "test", "validation", "train"];
 const OVERLAYS = ["contour", "heat", "off"];
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 const $ = (id) => document.getElementById(id);
 
 export function mount(root, app) {
-  const look = { overlay: "contour", opacity: 0.7 };
+  const look = { overlay: "contour", opacity: 0.8 };
   const panes = [new Pane("canvas"), new Pane("canvas-2")];
   const result = new Result(app, look, showSource);
   const others = new Others(app, look);
@@ -299,12 +300,23 @@ export function mount(root, app) {
     return true;
   }
 
+  /** The cases of a split as a group of the list; those that the model has not learned from come first. */
+  function casesOf(split) {
+    const found = app.cases.filter((each) => (SPLITS.includes(each.split) ? each.split : "") === split);
+    if (!found.length) return [];
+    const options = found.map((each) => option(each.number, each.name));
+    if (!split) return options;
+    const group = Object.assign(element("optgroup"), { label: words.splitNames[split] });
+    group.append(...options);
+    return [group];
+  }
+
   // -- start ------------------------------------------------------------------------------------------
   $("panes").append(...panes.map((pane) => pane.element));
   panes[0].element.classList.add("active");
   setTwo(false);
   $("steps").append(...words.steps.map((step) => element("li", "", step)));
-  $("case").append(option("", words.chooseCase), ...app.cases.map((each) => option(each.number, each.name)));
+  $("case").append(option("", words.chooseCase), ...SPLITS.flatMap(casesOf));
   $("case-label").hidden = !app.cases.length;
   for (const kind of OVERLAYS) {
     const each = button(words.overlays[kind], () => setOverlay(kind));

@@ -49,11 +49,13 @@ export class Mask {
     return this.acts.findLast((act) => act.kind === "box")?.box ?? this.firstBox;
   }
 
-  do(act) {
+  /** Do something; `seen`: it was drawn with `extend` already, whose soft edges must not count twice. */
+  do(act, seen = false) {
     this.acts.push(act);
     this.undone = [];
     if (this.kept > this.acts.length - 1) this.kept = -1; // what was saved has been undone
-    this.draw(act);
+    if (seen) this.redraw();
+    else this.draw(act);
   }
 
   undo() {

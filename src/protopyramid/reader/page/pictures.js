@@ -45,10 +45,11 @@ export function paint(canvas, image, look, segments = [], map = null) {
   context.globalAlpha = Math.max(look.opacity, 0.25);
   context.lineCap = "round";
   context.strokeStyle = "rgba(0, 0, 0, .75)";
-  context.lineWidth = Math.max(width / 37, 4);
+  const line = Math.min(Math.max(width / 74, 2), 5);
+  context.lineWidth = 2 * line;
   context.stroke(path);
   context.strokeStyle = LINE;
-  context.lineWidth = Math.max(width / 74, 2);
+  context.lineWidth = line;
   context.stroke(path);
   context.globalAlpha = 1;
 }

@@ -21,6 +21,9 @@ export function mount(root, app) {
   const note = element("p", "small");
   note.setAttribute("role", "status");
   const [ofClass, ofLevel, sortBy] = [element("select"), element("select"), element("select")];
+  [ofClass, ofLevel, sortBy].forEach((select, index) => {
+    select.dataset.testid = ["gallery-class", "gallery-level", "gallery-order"][index];
+  });
   const filters = element("div", "filters", "",
     element("label", "", `${words.ofClass} `, ofClass),
     element("label", "", `${words.ofLevel} `, ofLevel),

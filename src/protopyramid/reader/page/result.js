@@ -24,7 +24,7 @@ export class Result extends EventTarget {
     $("keep").addEventListener("click", () => openEdit(app, this.explanation.run, { weights: this.weights() }));
     $("more").addEventListener("click", () => {
       this.all = !this.all;
-      this.renderRows();
+      this.render();
     });
     $("against").addEventListener("change", () => {
       this.against = $("against").value || null;
@@ -45,7 +45,6 @@ export class Result extends EventTarget {
     tell($("note"), explanation.note ?? "");
     showSaliency($("saliency"), explanation, this.pictures, this.look);
     this.render();
-    this.light(null);
   }
 
   hide() {
@@ -96,6 +95,7 @@ export class Result extends EventTarget {
     this.renderLevels();
     this.renderRows();
     this.refresh();
+    this.light(null);
   }
 
   /** Bring numbers, bars and switches up to date; rows stay, so that a slider can be dragged. */

@@ -23,7 +23,7 @@ export class Viewer extends EventTarget {
     this.square = null; // what the model sees
     this.lit = []; // segments in pixels of the file
     this.heat = null; // { canvas, region, mirrored }
-    this.opacity = 0.7;
+    this.opacity = 0.8;
     this.tool = "mark";
     this.tools = {};
     this.layers = [];
@@ -107,9 +107,7 @@ export class Viewer extends EventTarget {
   pan(dx, dy) {
     if (!this.film) return;
     this.fitted = false;
-    this.left += dx;
-    this.top += dy;
-    this.changed();
+    this.shift(dx, dy);
   }
 
   flip() {
@@ -122,10 +120,18 @@ export class Viewer extends EventTarget {
   resized() {
     const [width, height] = this.size;
     if (!width || !height) return; // hidden
+    const before = this.shown ?? [width, height];
+    this.shown = [width, height];
     this.canvas.width = Math.round(width * this.ratio);
     this.canvas.height = Math.round(height * this.ratio);
     if (this.fitted) this.fit();
-    else this.changed();
+    else if (this.film) this.shift((width - before[0]) / 2, (height - before[1]) / 2); // the middle stays
+  }
+
+  shift(dx, dy) {
+    this.left += dx;
+    this.top += dy;
+    this.changed();
   }
 
   // -- window ---------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ export const words = {
     save: "Save as a new run",
     cancel: "Cancel",
     saving: "Saving…",
-    saved: (name) => `Saved as ${name}. Choose it under Model to read with it.`,
+    saved: (name, folder) => `Saved as ${name} in ${folder}. Choose it under Model to read with it.`,
     open: "Save as a new run…",
   },
 
@@ -99,9 +99,9 @@ export const words = {
       kappa_truth: "Agreement with the truth (kappa)",
       kappa_model: "Agreement with the model (kappa)",
     },
-    comparedHead: ["", "on their own", "with the model", "difference"],
+    comparedHead: ["measure", "on their own", "with the model", "difference"],
     comparedCaption: "Readers on their own and with the model",
-    peopleHead: ["", "AUROC alone", "AUROC with model", "seconds alone", "seconds with model", "over-reliance", "right corrections"],
+    peopleHead: ["reader", "AUROC alone", "AUROC with model", "seconds alone", "seconds with model", "over-reliance", "right corrections"],
     peopleCaption: "Each reader",
     ratingMethod:
       "AUROC: one margin against the others, mean over margins and readers; a reader's rating of a margin is the confidence where it was chosen, and minus the confidence where it was not.",
@@ -191,6 +191,7 @@ export const words = {
   openFile: "Open image…",
   case: "Case",
   chooseCase: "choose a case…",
+  splitNames: { test: "test cases", validation: "validation cases", train: "training cases" },
   model: "Model",
   notice: "Research software, not a medical device",
   theme: "Light / dark",

@@ -190,7 +190,7 @@ def _row(store: ReadingStore, reading: Reading) -> list[Cell]:
         reading.reader,
         reading.place + 1,
         case.name,
-        case.patient,
+        case.patient.removeprefix("patient ") if case.patient.startswith("patient ") else "",
         case.label,
         *_answer_cells(unaided),
         plan.run,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict
 
 import torch
 from torch import Tensor
 
-from protopyramid.metrics.prototype_health import health_lines, prototype_health
 from protopyramid.model.build import initial_head_weights
 from protopyramid.training.head_fit import HeadFitResult, fit_head
 from protopyramid.training.keeping import Keeper
@@ -25,8 +23,7 @@ def run_fit_head(phase: Phase, projected: bool, passes: Passes, keeper: Keeper) 
     The result is a candidate for the model that is kept; with prototypes, only if they have just been
     `projected`.
     """
-    result, scores = fit_model_head(passes)
-    warn_of_unhealthy_prototypes(passes, result.weight, scores)
+    result = fit_model_head(passes)
     validated = passes.validate()
     candidate = projected or passes.model.prototypes is None
     best = candidate and keeper.offer(validated, f"phase {phase.number + 1}, ")
@@ -47,8 +44,8 @@ def run_fit_head(phase: Phase, projected: bool, passes: Passes, keeper: Keeper) 
     keeper.save(position)
 
 
-def fit_model_head(passes: Passes) -> tuple[HeadFitResult, Tensor]:
-    """Fit the model's head on the training images; also returns their scores (N, m)."""
+def fit_model_head(passes: Passes) -> HeadFitResult:
+    """Fit the model's head on the training images."""
     model, pool = passes.model, passes.pool()
     scores = passes.scores(passes.train, pool, "scoring training images for the head fit")
     labels = torch.from_numpy(passes.train.labels[pool])
@@ -57,25 +54,7 @@ def fit_model_head(passes: Passes) -> tuple[HeadFitResult, Tensor]:
     result = fit_head(scores, labels, classes, _first_head(passes), passes.config.head_fit)
     with torch.no_grad():
         model.head.weight.copy_(result.weight)
-    return result, scores
-
-
-def warn_of_unhealthy_prototypes(passes: Passes, weight: Tensor, scores: Tensor) -> None:
-    """Name unhealthy prototypes, in one line for each kind of finding."""
-    prototypes = passes.model.prototypes
-    if prototypes is None or not passes.fabric.is_global_zero:
-        return
-    findings = prototype_health(
-        prototypes.vectors.detach().cpu(),
-        prototypes.classes.cpu(),
-        prototypes.levels.cpu(),
-        passes.config.model.similarity.kind,
-        weight,
-        scores,
-        class_names=passes.config.data.classes,
-    )
-    for line in health_lines(findings):
-        warnings.warn(line, stacklevel=2)
+    return result
 
 
 def _first_head(passes: Passes) -> Tensor:

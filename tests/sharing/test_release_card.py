@@ -1,0 +1,67 @@
+"""The card of a model to publish: figures out of fold by class and source."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from protopyramid.errors import UserError
+from protopyramid.sharing.release_card import ALL, CardWords, SourceWords, out_of_fold, release_card
+
+
+@pytest.fixture
+def predicted(run, manifest, tmp_path: Path) -> tuple[Path, Path, list[list[object]]]:
+    """A manifest of two sources, a folder with predictions of it, and their rows."""
+    rng = np.random.default_rng(0)
+    classes = run.config.data.classes
+    table, lines = (
+        ["image,label,split,patient_id,source"],
+        ["image,label,patient_id," + ",".join(classes)],
+    )
+    rows: list[list[object]] = []
+    for number, sample in enumerate(manifest.samples):
+        source = "film" if number % 2 else "cesm"
+        chances = rng.dirichlet(np.ones(len(classes)))
+        table.append(f"{sample.image},{sample.label},train,{sample.patient_id},{source}")
+        values = ",".join(f"{each:.6f}" for each in chances)
+        lines.append(f"{sample.image},{sample.label},{sample.patient_id},{values}")
+        rows.append([source, sample.label, *np.round(chances, 6)])
+    (tmp_path / "joined.csv").write_text("\n".join(table) + "\n")
+    (tmp_path / "folds").mkdir()
+    (tmp_path / "folds" / "predictions.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "joined.csv", tmp_path / "folds", rows
+
+
+def test_figures_are_those_of_scikit_learn_among_the_lesions_of_a_source(run, predicted) -> None:
+    manifest, folds, rows = predicted
+    found = out_of_fold(run, manifest, folds / "predictions.csv")
+    assert list(found) == ["cesm", "film", ALL]
+    for source, result in found.items():
+        own = [r for r in rows if source in (r[0], ALL) and r[1] != "negative"]
+        for number, name in enumerate(run.config.data.classes):
+            if name != "negative":
+                truth = [r[1] == name for r in own]
+                expected = roc_auc_score(truth, [r[2 + number] for r in own])
+                assert result.per_class[name] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_card_has_every_source_and_its_words(run, predicted) -> None:
+    manifest, folds, _ = predicted
+    sources = {n: SourceWords(f"set {n}", "CC BY 4.0", "a note") for n in ("film", "cesm")}
+    words = CardWords("m", "2", "what", "MIT", ["use"], ["limit"], ["ultrasound"], sources)
+    text = release_card(run, words, manifest, folds)
+    for part in ("# m", "Version 2", "set film", "CC BY 4.0", "limit", "ultrasound", "out of fold"):
+        assert part in text
+    missing = CardWords("m", "2", "what", "MIT", sources={"film": sources["film"]})
+    with pytest.raises(UserError, match=r"sources\.cesm"):
+        release_card(run, missing, manifest, folds)
+
+
+def test_the_words_of_the_shipped_card_are_complete() -> None:
+    from protopyramid.sharing.release_card import read_words
+
+    words = read_words(Path(__file__).parents[2] / "studies/margins-card.toml")
+    assert words.name == "margins"
+    assert set(words.sources) == {"film", "cmmd", "cesm"}
+    assert words.limits and words.untested and words.use
