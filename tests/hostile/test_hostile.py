@@ -15,7 +15,7 @@ from .runner import Case, Outcome, Runner, _judged, all_cases
 pytest.importorskip("pydicom")
 pytest.importorskip("starlette")
 
-DRAWN = 240
+DRAWN = 200
 # What takes seconds where it succeeds: a share of the sample, all of it in `make test-hostile`.
 SLOW_WORDS = (
     "prototypes",
