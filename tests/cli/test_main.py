@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -158,3 +159,16 @@ def test_a_warning_of_other_code_keeps_its_place() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stderr.startswith("/elsewhere/lib.py:7: UserWarning: strange")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands(shell: str) -> None:
+    script = run("completion", shell)
+    assert script.returncode == 0 and "_PROTOPYRAMID_COMPLETE" in script.stdout
+    asked = {"COMP_WORDS": "protopyramid faith", "COMP_CWORD": "1"}
+    asked |= {
+        "_TYPER_COMPLETE_ARGS": "protopyramid faith",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    environment = {**os.environ, **asked, "_PROTOPYRAMID_COMPLETE": f"complete_{shell}"}
+    assert "faithfulness" in run(env=environment).stdout

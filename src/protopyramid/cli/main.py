@@ -21,6 +21,7 @@ from protopyramid import __version__
 from protopyramid.cli import (
     bench,
     compare,
+    completion,
     crossval,
     data,
     demo,
@@ -45,6 +46,7 @@ from protopyramid.utils.quiet import own_stderr
 
 NAME = "protopyramid"
 PACKAGE = Path(__file__).parent.parent
+COMPLETION = f"_{NAME}_COMPLETE".upper()  # set by the script of `completion`
 BUG, WRONG_INPUT, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 NO_MEMORY = "memory ran out; give smaller images, or use a machine with more of it"
 # System errors that the user can remedy and we cannot.
@@ -68,7 +70,7 @@ USERS_OWN = {
 
 app = typer.Typer(
     name=NAME,
-    add_completion=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -92,6 +94,7 @@ for verb in (
     study.study,
     bench.bench,
     doctor.doctor,
+    completion.completion,
 ):
     app.command(cls=NumbersCommand if verb is prototypes.prototypes else None)(verb)
 
@@ -127,6 +130,10 @@ def root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    if COMPLETION in os.environ:  # a shell asks
+        from typer.completion import completion_init
+
+        completion_init()
     try:
         with own_stderr(), one_line_warnings():
             code = app(args=arguments, prog_name=NAME, standalone_mode=False)

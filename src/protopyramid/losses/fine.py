@@ -57,7 +57,7 @@ def fine_annotation(
     nothing does not help.
     """
     if not isinstance(combine, str) or combine not in ("paper", "disjoint"):
-        raise TypeError(f'combine: expected "paper" or "disjoint", got {str(combine)[:40]!r}')
+        raise ValueError(f'combine: expected "paper" or "disjoint", got {str(combine)[:40]!r}')
     check_tensor(maps, "maps", "(B, m, h, w)", 4)
     if not isinstance(masks, MaskStencils):
         check_tensor(masks, "masks", "(B, H, W)", 3)

@@ -25,13 +25,11 @@ def as_path(value: Any, what: str) -> Path:
 
 
 def paths_of(values: Any, what: str) -> list[Path]:
-    """The paths that an argument is: one, or a list of at least one."""
+    """The paths that an argument is: one, or a list."""
     if isinstance(values, str | os.PathLike):
         return [as_path(values, what)]
     if not isinstance(values, Sequence) or isinstance(values, bytes):
         raise wrong_type(what, "a path or a list of paths", values)
-    if not values:
-        raise TypeError(f"{what}: expected a path or a list of paths, got an empty list")
     return [as_path(each, what) for each in values]
 
 
