@@ -61,7 +61,11 @@ def test_json_has_the_keys_of_the_contract(run: Run, lesion: Path, tmp_path: Pat
     assert content["image"] == lesion.name
     assert math.fsum(content["probabilities"].values()) == pytest.approx(1)
     for part, record in zip(content["prototypes"], run.prototypes, strict=True):
+<<<<<<< HEAD
         assert set(part) - {"evidence"} == KEYS  # those shown have it, too
+=======
+        assert set(part) - {"evidence"} == KEYS  # of the prototypes shown
+>>>>>>> contrast
         assert (part["index"], part["class"], part["level"]) == (
             record.index,
             record.class_name,
@@ -172,12 +176,17 @@ def test_a_missing_image_is_the_users_mistake(run: Run, tmp_path: Path) -> None:
         run.explain(tmp_path / "nothing.png")
 
 
-def test_a_missing_prototype_picture_is_named(run: Run, lesion: Path, tmp_path: Path) -> None:
+def test_a_case_without_its_picture_is_told_in_words(
+    run: Run, lesion: Path, tmp_path: Path
+) -> None:
     shutil.copytree(run.folder.path, tmp_path / "run")
     for picture in (tmp_path / "run/prototypes").glob("*.png"):
         picture.unlink()
-    with pytest.raises(UserError, match=r"prototypes.\d{3}\.png"):
-        load_run(tmp_path / "run").explain(lesion).save(tmp_path / "why.png")
+    shared = load_run(tmp_path / "run")
+    rows = result._case_figure_data(shared.explain(lesion), 5, None).rows
+    assert len(rows) == 5 and all("picture not shared" in row.case_note for row in rows)
+    assert shared.explain(lesion).save(tmp_path / "why.png").stat().st_size > 10_000
+    assert shared._repr_html_().count("<img") == len(run.prototypes)
 
 
 def test_an_image_unlike_the_training_data_is_called_so(new_run, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class Canvas:
         x, y = text.x * self._dpi, text.y * self._dpi
         y -= below * (rise + fall + step * (len(lines) - 1))
         if text.plate:
-            self._plate(font, text, x, y, rise + fall)
+            self._plate(font, text, x, y, rise + fall + step * (len(lines) - 1))
         anchor = {"left": "l", "center": "m", "right": "r"}[text.across] + "s"
         for number, line in enumerate(lines):
             place = (x, y + rise + number * step)
@@ -104,7 +104,8 @@ class Canvas:
     def _plate(
         self, font: ImageFont.FreeTypeFont, text: TextStroke, x: float, y: float, high: float
     ) -> None:
-        wide, edge = font.getlength(text.text), PLATE_EDGE * font.size
+        wide = max(font.getlength(line) for line in text.text.split("\n"))
+        edge = PLATE_EDGE * font.size
         left = x - {"left": 0.0, "center": 0.5, "right": 1.0}[text.across] * wide
         box = _whole_pixels(left - edge, y - edge, left + wide + edge, y + high + edge)
         box = box.within(self._whole)

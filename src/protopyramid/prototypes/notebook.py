@@ -8,6 +8,7 @@ from protopyramid.figures.notebook import prototypes_html
 from protopyramid.figures.text import counted
 from protopyramid.model.cells import cell_box
 from protopyramid.prototypes.cases import Picture, to_picture
+from protopyramid.prototypes.placeholder import blank
 from protopyramid.runs.run import Run
 
 
@@ -20,7 +21,9 @@ def run_html(run: Run) -> str:
     for record in run.prototypes:
         side = math.ceil(size / run.model.backbone.strides[record.level])
         cell = cell_box(record.row, record.col, side, side)
-        shown = (record.index, to_picture(run.cases.source(record.index)), cell)
+        there = run.cases.has_picture(record.index)
+        picture = to_picture(run.cases.source(record.index)) if there else blank(size)
+        shown = (record.index, picture, cell)
         pictures.setdefault((record.class_name, record.level), []).append(shown)
     words = (
         f"{run.system_title}, images of {size} × {size} pixels, "
