@@ -165,3 +165,105 @@ def test_with_seed_and_fold_apart_every_fold_of_a_seed_is_a_run_of_its_own(tmp_p
     assert main([*arguments, "--fold", "1"]) == 2
     assert main([*arguments, "--only", "vgg", "--fold", "7"]) == 2
     assert "no such fold" in capsys.readouterr().err
+
+
+BY_SOURCE = """
+title = "By source"
+data = "manifest"
+folds = 2
+seeds = [0]
+by_source = true
+
+[set]
+"data.image_size" = 48
+"data.balance" = "source-class"
+"data.annotation" = "margin"
+"model.backbone.width" = 0.0625
+"model.backbone.weights" = "none"
+"model.neck.dim" = 8
+"model.prototypes.counts" = { 2 = 1, 5 = 1 }
+"train.scale" = 0.01
+
+[[variants]]
+name = "vgg-all"
+preset = "vgg16"
+set = { "train.schedule" = [{ step = "fit-head" }] }
+
+[[variants]]
+name = "ours-all"
+preset = "protopyramid"
+
+[[variants]]
+name = "ours-one"
+like = "ours-all"
+sources = ["one"]
+"""
+
+
+@pytest.fixture(scope="module")
+def by_source(tmp_path_factory) -> tuple[list[str], Path]:
+    """The command of a study by source that has been run, and its folder."""
+    folder = tmp_path_factory.mktemp("sources")
+    manifests = [
+        write_phantoms(folder / name, seed, patients=12, size=48)
+        for seed, name in enumerate(("one", "two"))
+    ]
+    named = [f"{path.parent.name}={path}" for path in manifests]
+    file, data, out = folder / "sources.toml", folder / "joined.csv", folder / "out"
+    file.write_text(BY_SOURCE)
+    assert main(["data", "join", *named, str(data)]) == 0
+    command = ["study", str(file), "--out", str(out), "--data", str(data)]
+    assert main(command) == 0
+    return command, out
+
+
+def test_a_study_by_source_tests_every_run_on_every_source(by_source):
+    _, out = by_source
+    text = (out / "sources.md").read_text()
+    for source in ("one", "two"):
+        for row in (f"| all | {source} | vgg-all, Grad-CAM |", f"| one | {source} | ours-one |"):
+            assert row in text
+    assert "| one | two | ours-all – ours-one |" in text
+    assert "| source | .500 |" in text  # both sources have the same classes
+
+
+def test_a_run_of_one_source_has_seen_no_other_and_is_tested_on_all_of_it(by_source):
+    _, out = by_source
+    run = load_run(out / "seed-0/ours-one")
+    rows = read_manifest(out / "seed-0/ours-one.csv")
+    source = {sample.name: sample.source for sample in rows.samples}
+    used = [name for split in run.provenance.splits.values() for name in split]
+    assert used and {source[name] for name in used} == {"one"}
+    other = [sample for sample in rows.samples if sample.source == "two"]
+    assert {sample.split for sample in other} == {"test"}
+    assert run.folder.read_json("evaluation/test@two.json")["n"] == len(other)
+    held_out = [s for s in rows.split("test") if s.source == "one"]
+    assert run.folder.read_json("evaluation/test@one.json")["n"] == len(held_out)
+
+
+def test_margin_precision_of_the_study_is_that_of_the_band(by_source):
+    _, out = by_source
+    found = load_run(out / "seed-0/ours-all").folder.read_json("evaluation/test@one.json")
+    assert found["annotation"] == "margin" and found["source"] == "one"
+    fine = found["activation_precision"]["fine"]
+    assert 0 < fine["chance"] < 1 and set(fine["per_class_and_level"]["spiculated"]) == {"2", "5"}
+
+
+def test_some_variants_are_measured_without_training_anything_again(by_source, capsys):
+    command, out = by_source
+    model = out / "seed-0/ours-all/model.safetensors"
+    before = model.stat().st_mtime_ns
+    assert main([*command, "--variants", "ours-all,vgg-all"]) == 0
+    assert model.stat().st_mtime_ns == before
+    shown = capsys.readouterr().out
+    assert "ours-all" in shown and "ours-one" not in shown
+    assert main([*command, "--variants", "nothing"]) == 2
+    assert 'no variant "nothing"' in capsys.readouterr().err
+
+
+def test_evaluate_takes_one_source(by_source, capsys):
+    _, out = by_source
+    assert main(["evaluate", str(out / "seed-0/ours-all"), "--source", "two"]) == 0
+    assert "source two" in capsys.readouterr().out
+    assert main(["evaluate", str(out / "seed-0/ours-all"), "--source", "three"]) == 2
+    assert "its sources are one, two" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Every command that writes: killed, out of disk, or refused by the disk; the same command again ends the same."""
+"""Commands that are killed, or that the disk refuses: the same command again ends in the same bytes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,10 @@ def test_killed_at_its_writes_a_command_ends_in_the_same_bytes(
     for target, call in (("os:fsync", 1), ("os:replace", 1), ("os:replace", WRITES.get(name, 1))):
         done = command(*words(name, out), faults=[fault(target, call)])
         assert done.code in (-signal.SIGKILL, 0), done.stderr
-    done = command(*words(name, out))
+        if done.code == 0:
+            break
+    if done.code:
+        done = command(*words(name, out))
     assert done.code == 0, done.stderr
     for partial in out.rglob(TEMPORARY + "*"):
         partial.unlink()  # of a folder that is not a run's, the system's own cleaning will do
@@ -143,7 +146,7 @@ def test_a_disk_that_refuses_is_one_line_with_the_file_and_no_torn_file(
         assert ("the disk is full" if error == "ENOSPC" else "Read-only file system") in line
         assert "--resume" not in line and "Traceback" not in done.stderr
         assert not list(out.rglob(TEMPORARY + "*")) if out.exists() else True
-        torn = {place: digest for place, digest in (digests(out) if out.exists() else {}).items()}
+        torn = digests(out) if out.exists() else {}
         final = {
             p: d for p, d in torn.items() if p.endswith((".png", ".zip", ".csv", ".html", ".pt2"))
         }

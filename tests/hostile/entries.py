@@ -30,6 +30,10 @@ class FileEntry:
     continues: bool = False
 
     @property
+    def label(self) -> str:
+        return f"{self.name} ({self.slot.rpartition('/')[2]})"
+
+    @property
     def kind_of_file(self) -> str:
         return self.shape or self.slot.rpartition(".")[2]
 

@@ -64,8 +64,7 @@ def all_cases(seeds: int) -> Iterator[Case]:
         for kind, spoil in corpus.kinds_of(entry.kind_of_file).items():
             drawn = seeds if kind in RANDOM or kind not in corpus.ANY else 1
             for seed in range(drawn):
-                label = f"{entry.name} ({entry.kind_of_file})"
-                yield Case(label, kind, seed, _spoiler(entry, spoil), _out(entry))
+                yield Case(entry.label, kind, seed, _spoiler(entry, spoil), _out(entry))
     for named in entries.NAMES_IN:
         for number, name in enumerate(corpus.NAMES):
             yield Case(named.name, "name", number, _namer(named, name), _named_out(named))

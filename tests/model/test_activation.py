@@ -125,6 +125,32 @@ def test_regions_of_many_maps_are_those_of_each():
         assert region.box == expected
 
 
+@pytest.mark.parametrize("kind", ["noise", "smooth", "flat", "nan", "ties", "spike"])
+@pytest.mark.parametrize("size", [(5, 7), (56, 56), (64, 48)])
+def test_boxes_are_those_of_the_regions_and_the_threshold_that_of_a_sort(
+    kind: str, size: tuple[int, int]
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    maps = torch.rand(3, 7, 7, generator=generator)
+    if kind == "smooth":
+        maps = torch.linspace(0, 1, 7).outer(torch.linspace(0, 1, 7)).expand(3, 7, 7)
+    elif kind == "flat":
+        maps = torch.full((3, 7, 7), 0.5)
+    elif kind == "nan":
+        maps[1, 2, 3] = torch.nan
+    elif kind == "ties":
+        maps = (maps * 3).round()
+    elif kind == "spike":
+        maps = torch.zeros(3, 7, 7)
+        maps[:, 3, 3] = 1
+    regions = activation_regions(maps, *size)
+    assert activation_boxes(maps, *size) == [region.box for region in regions]
+    for region in regions:
+        values = np.sort(region.activation.ravel())
+        rank = int(np.ceil(round(0.95 * (values.size - 1), 6)))
+        np.testing.assert_array_equal(region.mask, region.activation >= values[rank])
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_boxes_of_many_maps_are_those_of_their_regions(seed):
     maps = torch.rand(5, 3, 4, generator=torch.Generator().manual_seed(seed))

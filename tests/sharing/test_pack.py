@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 import protopyramid as pp
+from protopyramid import api
 from protopyramid.data.images import read_image
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
@@ -42,6 +43,23 @@ def test_a_packed_run_explains_as_the_run_does(run, lesion, tmp_path: Path) -> N
     assert after == before
     assert (other.folder / "format").read_text() == "1\n"
     assert {path.name for path in other.folder.path.iterdir()} >= {"model.json", "prototypes"}
+
+
+def test_a_packed_run_can_be_edited_without_its_images(run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder.path, folder)
+    facts = json.loads((folder / "data.json").read_text())
+    facts["manifest_path"] = str(run.provenance.manifest_from(run.folder.path))
+    (folder / "data.json").write_text(json.dumps(facts))
+    own = pp.load_run(folder)
+    assert api.keep_scores(own) is not None
+    other = packed(own, tmp_path, pictures=False, anonymous=True)
+    ours, theirs = (each.edit(remove=[0]).plan.to_json() for each in (own, other))
+    names = {change["image"] for change in theirs.pop("changes")}
+    assert all(name.startswith("case-") for name in names)
+    assert len(ours.pop("changes")) == len(names) and theirs == ours
+    pack(own, tmp_path / "a.zip", PackOptions(name="x", bits=8))  # other scores: they do not travel
+    assert layout.SCORES not in contents(tmp_path)
 
 
 def test_the_same_run_gives_the_same_bytes(run, tmp_path: Path) -> None:

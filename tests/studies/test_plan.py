@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from protopyramid.config import load_config, load_overlay
+from protopyramid.data.joining import CLASSES
 from protopyramid.errors import UserError
 from protopyramid.studies.plan import read_study, variant_config
 
@@ -19,7 +20,11 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
+# studies/faithfulness.toml measures runs of others, and is not of this kind.
+FILES = [path for path in sorted(STUDIES.glob("*.toml")) if "[[variants]]" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_the_studies_of_the_project_can_be_read(path):
     study = read_study(path)
     assert study.shown and len(study.seeds) >= 2
@@ -178,3 +183,60 @@ def test_replicates_are_seeds_or_folds_in_folders_of_their_own(tmp_path):
     assert places(data) == ["seed-0", "seed-3"]
     expected = [f"seed-{seed}/fold-{fold}" for seed in (0, 3) for fold in (0, 1)]
     assert places(data + "dealing = 2\n") == expected
+
+
+LIKE = """
+title = "T"
+[[variants]]
+name = "a"
+preset = "vgg16"
+set = { "train.batch_size" = 4, "train.scale" = 2.0 }
+[[variants]]
+name = "b"
+like = "a"
+sources = ["film"]
+set = { "train.scale" = 3.0 }
+[[variants]]
+name = "c"
+preset = "fpn-iaia-bl"
+backbone_from = "b"
+"""
+
+
+def test_a_variant_like_another_has_its_settings_except_its_own(tmp_path):
+    study = read_study(written(tmp_path, LIKE))
+    config = variant_config(study, study.variant("b"), 0, tmp_path)
+    assert (config.system, config.train.batch_size, config.train.scale) == ("vgg16", 4, 3.0)
+    assert study.variant("b").sources == ["film"] and not study.variant("a").sources
+    later = tmp_path / "later.toml"
+    later.write_text('like = "study.toml"\n[[variants]]\nname = "b"\n')
+    assert read_study(later).variant("b").preset == "vgg16"
+    with pytest.raises(UserError, match='is like "b", which is not an earlier variant'):
+        read_study(written(tmp_path, LIKE.replace('like = "a"', 'like = "b"')))
+
+
+def test_some_variants_bring_those_that_they_start_from(tmp_path):
+    study = read_study(written(tmp_path, LIKE))
+    some = study.only(["c"])
+    assert [(each.name, each.shown) for each in some.variants] == [("b", False), ("c", True)]
+    with pytest.raises(UserError, match='no variant "d"'):
+        study.only(["d"])
+
+
+def test_tests_by_source_need_a_dataset(tmp_path):
+    with pytest.raises(UserError, match="by_source needs"):
+        read_study(written(tmp_path, "by_source = true\n" + LIKE))
+
+
+def test_the_recipe_of_several_sources_is_that_of_the_study():
+    study = read_study(STUDIES / "outlined.toml")
+    config = variant_config(study, study.variant("protopyramid-all"), 0, STUDIES)
+    recipe = load_config("margins")
+    threads = {"train": config.train.model_copy(update={"threads": recipe.train.threads})}
+    assert config.model_copy(update=threads) == recipe
+
+
+def test_five_margins_are_an_overlay():
+    config = load_config("margins", load_overlay("five-margins"))
+    assert len(config.data.classes) == 6 and config.data.negative_class == "negative"
+    assert CLASSES["five"] == tuple(config.data.classes)

@@ -81,13 +81,13 @@ def phantom(
 
 def _holds_phantoms_alone(folder: Path) -> bool:
     """Whether there are patches of phantoms in a folder, and nothing else: no manifest yet."""
-    if not folder.is_dir() or any(
-        each.name not in ("images", "masks") for each in folder.iterdir()
-    ):
+    parts = [each for each in folder.iterdir() if each.is_dir()] if folder.is_dir() else []
+    if {each.name for each in parts} - {"images", "masks"}:
         return False
-    names = [each.name for part in folder.iterdir() for each in part.iterdir()]
+    names = [each.name for part in parts for each in part.iterdir()]
+    names += [each.name for each in folder.iterdir() if each not in parts] if parts else []
     ours = re.compile(r"patient\d{4,}-\d+\.png|\.partial-.*")
-    return bool(names) and all(ours.fullmatch(name) for name in names)
+    return bool(parts) and all(ours.fullmatch(name) for name in names)
 
 
 @app.command(name="import")

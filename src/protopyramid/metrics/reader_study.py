@@ -338,6 +338,7 @@ def _rate(draws: _Draws, happened: Chosen, could: Chosen) -> Rate:
         happened=int(counts[0]),
         could=int(counts[1]),
         share=float(counts[0] / counts[1]) if counts[1] else None,
-        ci95=draws.interval(shares) if counts[1] else None,
+        # Where it happened never or always, resampling cannot tell how often it might have.
+        ci95=draws.interval(shares) if 0 < counts[0] < counts[1] else None,
         per_reader=tuple(zip(did.sum(1).tolist(), could.sum(1).tolist(), strict=True)),
     )

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+SAMPLED = 7  # of so many values one is looked at, to guess a threshold
 PERCENTILE = 0.95  # IAIA-BL: a prototype activates on the top 5 % of its activation map
 
 Box = tuple[float, float, float, float]
@@ -69,11 +70,14 @@ def activation_regions(maps: Tensor, height: int, width: int) -> list[Region]:
 
 
 def activation_boxes(maps: Tensor, height: int, width: int) -> list[Box]:
-    """The boxes of `activation_regions`, all at once. (m, h, w) -> m boxes in fractions."""
+    """The boxes of `activation_regions`, all at once. (m, h, w) -> m boxes in fractions.
+
+    Rows and columns that hold a pixel of the region are found by their maxima: no mask is made.
+    """
     activation = activation_maps(maps[None].float(), height, width)[0]
-    masks = strongest_region(activation).cpu().numpy()
-    x0, x1 = _spans(np.asarray(masks.any(1)))
-    y0, y1 = _spans(np.asarray(masks.any(2)))
+    threshold = _threshold(activation.flatten(1))
+    x0, x1 = _spans((activation.amax(1) >= threshold).cpu().numpy())
+    y0, y1 = _spans((activation.amax(2) >= threshold).cpu().numpy())
     edges = np.stack([x0 / width, y0 / height, x1 / width, y1 / height], axis=1)
     return [(a, b, c, d) for a, b, c, d in edges.tolist()]
 
@@ -110,11 +114,17 @@ def strongest_region(activation: Tensor, percentile: float = PERCENTILE) -> Tens
     A constant map is kept whole: no part of it is stronger than another.
     """
     flat = activation.flatten(-2).float()
-    # Pixels >= the (interpolated) percentile are those >= the next value above it: one selection
-    # instead of the sort of torch.quantile, and no limit on the number of elements.
+    return (flat >= _threshold(flat, percentile)).view(activation.shape)
+
+
+def _threshold(flat: Tensor, percentile: float = PERCENTILE) -> Tensor:
+    """The least value of the region of each map. (..., n) -> (..., 1).
+
+    Pixels >= the (interpolated) percentile are those >= the next value above it: one selection instead of
+    the sort of torch.quantile, and no limit on the number of elements.
+    """
     rank = math.ceil(round(percentile * (flat.shape[-1] - 1), 6)) + 1
-    threshold = _ranked(flat.detach(), rank)
-    return (flat >= threshold).view(activation.shape)
+    return _ranked(flat.detach(), rank)
 
 
 def region_box(region: Tensor) -> Box:
@@ -157,6 +167,22 @@ def _ranked(flat: Tensor, rank: int) -> Tensor:
     """The value of that rank, 1 the smallest, in each row. (..., n) -> (..., 1)."""
     if flat.device.type != "cpu":
         return flat.kthvalue(rank, dim=-1, keepdim=True).values
-    # On a CPU, five times as fast as kthvalue and three times as fast as topk.
-    parted = np.partition(flat.numpy(), rank - 1, axis=-1)
-    return torch.from_numpy(parted[..., rank - 1 : rank].copy())
+    values = flat.numpy()
+    found = [_ranked_row(row, rank) for row in values.reshape(-1, values.shape[-1])]
+    return torch.tensor(np.array(found).reshape(*values.shape[:-1], 1))
+
+
+def _ranked_row(row: NDArray[np.float32], rank: int) -> np.float32:
+    """The value of that rank, 1 the smallest, of a row (n,).
+
+    On a CPU, selection by NumPy is five times as fast as kthvalue. For a high rank it need not look at all
+    values: those above a guess from every seventh are enough, if they are enough.
+    """
+    above = len(row) - rank  # how many values are larger
+    sample = row[::SAMPLED]
+    place = len(sample) - 1 - 2 * above // SAMPLED
+    if place > 0 and np.isfinite(row.sum()):
+        some = row[row >= np.partition(sample, place)[place]]
+        if len(some) > above:
+            return np.float32(np.partition(some, len(some) - 1 - above)[len(some) - 1 - above])
+    return np.float32(np.partition(row, rank - 1)[rank - 1])

@@ -51,6 +51,7 @@ NAMES: dict[str, int] = {
     r"prototypes/[0-9]{3,6}\.png": 50 * MB,
     r"metrics\.jsonl": 200 * MB,
     r"thresholds\.json": 200 * MB,
+    r"scores\.safetensors": 200 * MB,
     r"data\.json": 500 * MB,
     r"evaluation/[a-z0-9_-]{1,64}\.json": 50 * MB,
     r"MODEL_CARD\.md": 5 * MB,

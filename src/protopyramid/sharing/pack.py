@@ -23,7 +23,8 @@ from protopyramid.data.io.decoding import read_size
 from protopyramid.data.io.encoding import png_bytes
 from protopyramid.data.manifest import Sample, read_manifest
 from protopyramid.errors import UserError
-from protopyramid.inference.ood import digest_of
+from protopyramid.inference.ood import digest_of, limits_digest
+from protopyramid.inference.score_table import read_scores
 from protopyramid.runs import layout
 from protopyramid.runs.archive import write_archive
 from protopyramid.runs.eight_bit import to_eight_bits
@@ -71,6 +72,7 @@ def pack(run: Run, target: Path, options: PackOptions) -> Package:
     files = _records(run, renamed)
     files[layout.MODEL], precision = _weights(run, options.bits)
     files |= _limits(run, files[layout.MODEL])
+    files |= _scores(run, files[layout.MODEL])
     pictures = _pictures(run)
     if options.pictures:
         files |= pictures
@@ -183,6 +185,16 @@ def _limits(run: Run, model: bytes) -> Content:
     if isinstance(content, dict) and content.get("digest"):
         content["digest"] = digest_of(model, run.config)
     return {layout.THRESHOLDS: (json.dumps(content, allow_nan=False) + "\n").encode()}
+
+
+def _scores(run: Run, model: bytes) -> Content:
+    """The scores that an edit of the head needs, where they are of exactly this model.
+
+    They name no image: they give its place in data.json, where it has the name that the package gives it.
+    """
+    if read_scores(run) is None or limits_digest(run) != digest_of(model, run.config):
+        return {}
+    return {layout.SCORES: read_file(run.folder / layout.SCORES, WEIGHTS)}
 
 
 def _pictures(run: Run) -> Content:

@@ -289,7 +289,8 @@ def _on_top(tree: dict[str, Any], path: Path, seen: tuple[str, ...] = ()) -> dic
     other = _read_tree(path.parent / like)
     if "like" in other:
         other = _on_top(other, path.parent / like, (*seen, like))
-    theirs = {each.get("name"): each for each in _variants(other, path.parent / like)}
+    resolved = _like_others(_variants(other, path.parent / like), path.parent / like)
+    theirs = {each.get("name"): each for each in resolved}
     taken = [{**theirs.get(each.get("name"), {}), **each} for each in _variants(tree, path)]
     return {**other, **tree, "variants": taken or list(theirs.values())}
 

@@ -44,7 +44,7 @@ from protopyramid.utils.files import (
     write_text,
 )
 from protopyramid.utils.journal import Journal
-from protopyramid.utils.opening import is_file, is_folder
+from protopyramid.utils.opening import is_file
 from protopyramid.utils.tables import csv_text
 from protopyramid.utils.typed_json import read_json
 
