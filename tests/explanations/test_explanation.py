@@ -61,11 +61,7 @@ def test_json_has_the_keys_of_the_contract(run: Run, lesion: Path, tmp_path: Pat
     assert content["image"] == lesion.name
     assert math.fsum(content["probabilities"].values()) == pytest.approx(1)
     for part, record in zip(content["prototypes"], run.prototypes, strict=True):
-<<<<<<< HEAD
-        assert set(part) - {"evidence"} == KEYS  # those shown have it, too
-=======
         assert set(part) - {"evidence"} == KEYS  # of the prototypes shown
->>>>>>> contrast
         assert (part["index"], part["class"], part["level"]) == (
             record.index,
             record.class_name,

@@ -131,7 +131,7 @@ def root(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if COMPLETION in os.environ:  # a shell asks
-        from typer.completion import completion_init
+        from typer._completion_classes import completion_init
 
         completion_init()
     try:
