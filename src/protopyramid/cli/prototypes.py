@@ -88,11 +88,13 @@ def prototypes(
     from protopyramid import api
     from protopyramid.prototypes.cases import layer_of
     from protopyramid.prototypes.editing import editor_of
+    from protopyramid.runs.provenance import training_manifest
     from protopyramid.runs.run import load_run
     from protopyramid.utils.progress import progress_bar
 
     loaded = load_run(run)
     layer_of(loaded.model)  # refuses a model without prototypes
+    training_manifest(loaded)  # a damaged data.json is told before anything is written
     if bound is not None:
         with progress_bar("scoring images") as update:
             editor = editor_of(loaded, data, update)

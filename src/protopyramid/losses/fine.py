@@ -56,7 +56,9 @@ def fine_annotation(
     instead: what counts is where a prototype activates, not how strongly, so that being similar to
     nothing does not help.
     """
-    if not isinstance(combine, str) or combine not in ("paper", "disjoint"):
+    if not isinstance(combine, str):
+        raise TypeError(f"combine: expected text, got {type(combine).__name__}")
+    if combine not in ("paper", "disjoint"):
         raise ValueError(f'combine: expected "paper" or "disjoint", got {str(combine)[:40]!r}')
     check_tensor(maps, "maps", "(B, m, h, w)", 4)
     if not isinstance(masks, MaskStencils):
