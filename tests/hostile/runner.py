@@ -20,6 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from . import calls, corpus, entries, world
 from .entries import FileEntry, NameEntry
 
@@ -302,6 +304,8 @@ def _child(arguments: Sequence[str], place: Path, fault: str) -> None:
             os.dup2(os.open(place.parent / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
         sys.stdout = os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", closefd=False, errors="backslashreplace")
+        # torch makes its thread pool again after a fork, and is not safe if several threads do so at once.
+        torch.set_num_threads(1)
         if fault:
             _interrupt_at(fault)
         code = _work(list(arguments))
