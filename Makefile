@@ -12,7 +12,7 @@ CESM ?= ../shared/data/cesm-margins/manifest.csv
 SHIPPED := src/protopyramid/shipped
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup demo reader model model-phantoms test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-outlined results-faithfulness test-hostile audit lock sbom clean
+.PHONY: setup browser demo reader model model-phantoms test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-outlined results-faithfulness test-hostile audit lock sbom clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -50,10 +50,14 @@ model: setup
 	cp model/margins.zip $(SHIPPED)/margins.zip
 
 # Everything, the slow tests on two processes. Coverage is that of the quick tests: on Python 3.11, measuring the slow ones too would take far longer.
-test: lint
+test: lint browser
 	$(BIN)/coverage run -m pytest -q -m "not slow"
 	$(BIN)/coverage report
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow
+
+# The reader's tests drive Chromium: it is installed where that can be done without asking, else they are skipped.
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || echo "Chromium is not installed: the tests of the reader's page will be skipped"
 
 # The quick tests on two processes, in about a minute: for use while writing code.
 test-fast: setup
