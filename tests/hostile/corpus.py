@@ -24,6 +24,8 @@ from typing import Any
 
 import tomli_w
 
+from ..pictures import save_dicom_noise
+
 Kind = Callable[[Path, bytes, random.Random], None]
 BEYOND = 65 * 2**30  # larger than any limit; sparse, so that it takes no room
 
@@ -470,11 +472,15 @@ def dicom_elements(path: Path, good: bytes, rng: random.Random) -> None:
     import warnings
 
     from pydicom import dcmread
+    from pydicom.datadict import tag_for_keyword
     from pydicom.dataelem import DataElement
 
+    if not good:  # a place that has no film before
+        save_dicom_noise(path, (64, 64))
+        good = path.read_bytes()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        film = dcmread(io.BytesIO(good))
+        film = dcmread(io.BytesIO(good), force=True)  # the films of this world have no preamble
         numbers = {
             "Rows": "US", "Columns": "US", "BitsAllocated": "US", "BitsStored": "US", "HighBit": "US",
             "PixelRepresentation": "US", "SamplesPerPixel": "US",
@@ -493,10 +499,15 @@ def dicom_elements(path: Path, good: bytes, rng: random.Random) -> None:
                 text = rng.choice(
                     ["", "0", "-1", "1e99", "nan", "x" * 50, "1\\2\\3", "RGB", "<b>", "\x1b[31m"]
                 )
-                tag = film.data_element(name).tag if name in film else name
-                film[tag] = DataElement(tag, "UN", text.encode())
+                tag = tag_for_keyword(name)
+                film[tag] = DataElement(
+                    tag, "UN", text.encode()
+                )  # pydicom checks the value of its own VR
         out = io.BytesIO()
-        film.save_as(out)
+        try:
+            film.save_as(out)
+        except ValueError:  # pydicom will not write that text; a film that is cut off will do
+            out = io.BytesIO(good[: rng.randrange(len(good))])
     path.write_bytes(out.getvalue())
 
 

@@ -21,6 +21,7 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.training.state import State
 from protopyramid.utils.faults import reached
+from protopyramid.utils.opening import is_folder
 
 FOLDER = layout.CHECKPOINT
 BEST = f"{FOLDER}/best.safetensors"
@@ -146,5 +147,7 @@ def _optimiser_tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def _numbers(folder: RunFolder) -> list[int]:
+    if not is_folder(folder / FOLDER):  # also for a name that no folder can have
+        return []
     names = (folder / FOLDER).glob("*.safetensors")
     return sorted(int(path.stem) for path in names if path.stem.isdigit())
