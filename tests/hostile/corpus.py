@@ -19,6 +19,7 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -500,9 +501,8 @@ def dicom_elements(path: Path, good: bytes, rng: random.Random) -> None:
                     ["", "0", "-1", "1e99", "nan", "x" * 50, "1\\2\\3", "RGB", "<b>", "\x1b[31m"]
                 )
                 tag = tag_for_keyword(name)
-                film[tag] = DataElement(
-                    tag, "UN", text.encode()
-                )  # pydicom checks the value of its own VR
+                with suppress(ValueError):  # where pydicom will not take that text
+                    film[tag] = DataElement(tag, "UN", text.encode())
         out = io.BytesIO()
         try:
             film.save_as(out)
