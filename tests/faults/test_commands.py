@@ -37,7 +37,7 @@ WRITES = {
     "phantoms": 9,
     "evaluate": 4,
     "explain": 2,
-}  # at least so many
+}  # the least number of each
 RESTLESS = {
     "export"
 }  # torch writes names of its own into an export: its numbers are compared elsewhere

@@ -23,7 +23,7 @@ def main() -> int:
         "--only", default="", help="Only cases whose entry point or kind has these words."
     )
     parser.add_argument(
-        "--sample", type=int, default=0, help="Only so many cases, drawn at random."
+        "--sample", type=int, default=0, help="Only this many cases, drawn at random."
     )
     parser.add_argument("--verbose", action="store_true", help="Print the stderr of what fails.")
     options = parser.parse_args()

@@ -102,7 +102,7 @@ def times_leading(head_weight: Tensor, logits: Tensor, scores: Tensor) -> Tensor
 
 
 def ever_shown(head_weight: Tensor, logits: Tensor, scores: Tensor, rows: int) -> list[int]:
-    """Prototypes that a figure with so many rows shows on some image.
+    """Prototypes that a figure of `rows` rows shows on some image.
 
     They are among the `rows` largest contributions, by size, to a predicted class. head_weight (C, m),
     logits (N, C), scores (N, m).

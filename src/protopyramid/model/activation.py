@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-SAMPLED = 7  # of so many values one is looked at, to guess a threshold
+SAMPLED = 7  # every seventh value is looked at, to guess a threshold
 PERCENTILE = 0.95  # IAIA-BL: a prototype activates on the top 5 % of its activation map
 
 Box = tuple[float, float, float, float]

@@ -125,7 +125,7 @@ def run_table(plan: Plan, results: Path, say: Say = lambda line: None) -> str:
 def _measured(
     plan: Plan, source: Source, variant: str, seed: int, results: Path, say: Say
 ) -> Faithfulness | None:
-    """The faithfulness of a run, measured now if need be; None where there is no run."""
+    """The faithfulness of a run, measured now if it is missing; None where there is no run."""
     folder = results / source.folder / f"seed-{seed}" / variant
     if not (folder / layout.MODEL).is_file():
         say(f"{folder}: no run; left out")

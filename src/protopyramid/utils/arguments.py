@@ -46,7 +46,7 @@ def wrong_type(what: str, expected: str, value: object) -> TypeError:
 
 
 def check_tensor(value: Any, what: str, shape: str, dimensions: int) -> None:
-    """TypeError unless a value is a float tensor of so many dimensions with at least one element."""
+    """TypeError unless a value is a float tensor of `dimensions` dimensions with at least one element."""
     size = getattr(value, "shape", None)
     if size is None or not hasattr(value, "is_floating_point"):
         raise wrong_type(what, f"a tensor {shape}", value)
