@@ -238,9 +238,21 @@ def _check_alike(runs: Sequence[Run], found: Sequence[EvaluatedRun]) -> None:
 def _run_localisation(each: EvaluatedRun) -> MethodLocalisation:
     found = each.evaluation
     fine, lesion = found.activation_precision.fine, found.activation_precision.lesion
-    area = found.activation_area
+    levels = {
+        level: LevelLocalisation(fine.per_level[level], lesion.per_level[level], value)
+        for level, value in found.activation_area.per_level.items()
+    }
+    return _method_localisation(each.name, found, levels)
+
+
+def _method_localisation(
+    name: str,
+    found: Evaluation | LocalisationSummary,
+    levels: dict[str, LevelLocalisation],
+) -> MethodLocalisation:
+    fine, lesion = found.activation_precision.fine, found.activation_precision.lesion
     return MethodLocalisation(
-        method=each.name,
+        method=name,
         fine=fine.mean,
         fine_ci95=fine.ci95,
         fine_chance=fine.chance,
@@ -248,11 +260,8 @@ def _run_localisation(each: EvaluatedRun) -> MethodLocalisation:
         lesion_ci95=lesion.ci95,
         lesion_chance=lesion.chance,
         pointing_game=found.pointing_game.fine.mean,
-        area=area.mean,
-        per_level={
-            level: LevelLocalisation(fine.per_level[level], lesion.per_level[level], value)
-            for level, value in area.per_level.items()
-        },
+        area=found.activation_area.mean,
+        per_level=levels,
     )
 
 
@@ -285,19 +294,7 @@ def saliency_row(
     `method(model, images (B, 3, S, S) normalised, targets (B,))` gives maps (B, S, S).
     """
     found = saliency_localisation(run, method, chosen, bootstrap, seed)
-    fine, lesion = found.activation_precision.fine, found.activation_precision.lesion
-    return MethodLocalisation(
-        method=name,
-        fine=fine.mean,
-        fine_ci95=fine.ci95,
-        fine_chance=fine.chance,
-        lesion=lesion.mean,
-        lesion_ci95=lesion.ci95,
-        lesion_chance=lesion.chance,
-        pointing_game=found.pointing_game.fine.mean,
-        area=found.activation_area.mean,
-        per_level={},
-    )
+    return _method_localisation(name, found, {})
 
 
 def saliency_localisation(
