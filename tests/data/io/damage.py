@@ -10,7 +10,7 @@ from protopyramid.errors import UserError
 
 
 def refusal_of(content: bytes, name: str) -> str:
-    """The one line that refuses a file; "" where it is read, to an image (H, W) from 0 to 1."""
+    """The one line that refuses a file; "" where it is read, to an image from 0 to 1, (H, W) or (H, W, 3)."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
@@ -19,7 +19,7 @@ def refusal_of(content: bytes, name: str) -> str:
         except UserError as error:
             assert "\n" not in str(error)
             return str(error)
-    assert image.ndim == 2
+    assert image.ndim == 2 or image.shape[2:] == (3,)
     assert image.min() >= 0
     assert image.max() <= 1
     return ""
