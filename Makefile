@@ -36,15 +36,18 @@ reader: setup
 model-phantoms: demo
 	$(BIN)/protopyramid models pack demo/run --name phantoms --cases demo/phantoms/manifest.csv --licence "MIT (weights and phantoms)" --licence-file LICENSE --summary "the demo's model of synthetic mammogram patches: circumscribed, indistinct, spiculated, negative" --out $(SHIPPED)/phantoms.zip
 
-# The shipped model `margins`: out-of-fold figures first, then one training on all rows of the three sources
-# (docs/models.md). Stopped at any point, the same command continues.
-model: setup
+# The shipped model `margins`: figures out of fold from the study of outlined lesions, then one training on all
+# rows of the three sources (docs/models.md). Stopped at any point, the same command continues.
+SEEDS ?= 0,1,2
+comma := ,
+FOLDS = $(foreach seed,$(subst $(comma), ,$(SEEDS)),$(OUTLINED)/seed-$(seed)/protopyramid-all)
+
+model: PIECE = --variants protopyramid-all --seeds $(SEEDS)
+model: results-outlined
 	mkdir -p model
-	$(BIN)/protopyramid data join film=$(CBIS) cmmd=$(CMMD) cesm=$(CESM) model/margins.csv
-	$(BIN)/protopyramid crossval margins --data model/margins.csv --folds 5 --out model/folds --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION)
-	$(BIN)/protopyramid train margins --data model/margins.csv --out model/run --resume --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION)
-	$(BIN)/protopyramid models cost model/folds/seed-0/fold-* --most 0.002
-	$(BIN)/protopyramid models card model/run --words studies/margins-card.toml --data model/margins.csv --crossval model/folds --out model/MODEL_CARD.md
+	$(BIN)/protopyramid train margins --data $(OUTLINED)/margins.csv --out model/run --resume $(SETTINGS)
+	$(BIN)/protopyramid models cost $(FOLDS) --most 0.002
+	$(BIN)/protopyramid models card model/run --words studies/margins-card.toml --data $(OUTLINED)/margins.csv $(addprefix --fold ,$(FOLDS)) --out model/MODEL_CARD.md
 	$(BIN)/protopyramid models pack model/run --name margins --version 1 --bits 8 --without-pictures --card model/MODEL_CARD.md --licence "MIT (weights); data CC BY 3.0 and CC BY 4.0" --summary "margins of breast masses on film and digital mammograms: circumscribed, indistinct, spiculated, negative" --out model/margins.zip
 	test $$(wc -c < model/margins.zip) -le 20000000
 	cp model/margins.zip $(SHIPPED)/margins.zip
@@ -105,8 +108,8 @@ results-ablations: setup
 
 # PRECISION=bf16-mixed is faster on CPUs with bf16 instructions and far slower on others (docs/scaling.md).
 PRECISION ?= 32-true
-SETTINGS = --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION) --workers $(WORKERS)
-REAL = --data $(CBIS) $(SETTINGS)
+SETTINGS = --set model.backbone.weights=$(VGG16) --set train.precision=$(PRECISION)
+REAL = --data $(CBIS) $(SETTINGS) --workers $(WORKERS)
 
 results-cbis: setup
 	$(BIN)/protopyramid study studies/cbis.toml --out results/cbis $(REAL)
@@ -122,14 +125,12 @@ results-looks: setup
 	$(BIN)/protopyramid study studies/cbis-looks.toml --out results/cbis-long $(REAL)
 
 # Film and digital mammograms: the three manifests are joined first. Pieces: PIECE="--seeds 0 --variants vgg16-all,protopyramid-all"
-CMMD ?= ../shared/data/tompei-margins/manifest.csv
-CESM ?= ../shared/data/cesm-margins/manifest.csv
 OUTLINED = results/outlined
 PIECE ?=
 
 results-outlined: setup
 	$(BIN)/protopyramid data join film=$(CBIS) cmmd=$(CMMD) cesm=$(CESM) $(OUTLINED)/margins.csv
-	$(BIN)/protopyramid study studies/outlined.toml --out $(OUTLINED) $(SETTINGS) --data $(OUTLINED)/margins.csv $(PIECE)
+	$(BIN)/protopyramid study studies/outlined.toml --out $(OUTLINED) $(SETTINGS) --workers $(WORKERS) --data $(OUTLINED)/margins.csv $(PIECE)
 
 # Measures the runs that results-phantom and results-cbis have trained; trains nothing.
 results-faithfulness: setup

@@ -1,5 +1,6 @@
 """The card of a model to publish: figures out of fold by class and source."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,17 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from protopyramid.errors import UserError
-from protopyramid.sharing.release_card import ALL, CardWords, SourceWords, out_of_fold, release_card
+from protopyramid.runs.run import load_run
+from protopyramid.sharing.release_card import (
+    ALL,
+    CardWords,
+    SourceWords,
+    of_crossval,
+    of_runs,
+    out_of_fold,
+    release_card,
+)
+from protopyramid.studies.by_source import measure_by_source
 
 
 @pytest.fixture
@@ -35,7 +46,7 @@ def predicted(run, manifest, tmp_path: Path) -> tuple[Path, Path, list[list[obje
 
 def test_figures_are_those_of_scikit_learn_among_the_lesions_of_a_source(run, predicted) -> None:
     manifest, folds, rows = predicted
-    found = out_of_fold(run, manifest, folds / "predictions.csv")
+    found = out_of_fold(run, of_crossval(run, manifest, folds))
     assert list(found) == ["cesm", "film", ALL]
     for source, result in found.items():
         own = [r for r in rows if source in (r[0], ALL) and r[1] != "negative"]
@@ -43,19 +54,47 @@ def test_figures_are_those_of_scikit_learn_among_the_lesions_of_a_source(run, pr
             if name != "negative":
                 truth = [r[1] == name for r in own]
                 expected = roc_auc_score(truth, [r[2 + number] for r in own])
-                assert result.per_class[name] == pytest.approx(expected, abs=1e-6)
+                assert result.counts[name] == sum(truth)
+                assert result.auroc.per_class[name] == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_card_has_every_source_and_its_words(run, predicted) -> None:
     manifest, folds, _ = predicted
     sources = {n: SourceWords(f"set {n}", "CC BY 4.0", "a note") for n in ("film", "cesm")}
     words = CardWords("m", "2", "what", "MIT", ["use"], ["limit"], ["ultrasound"], sources)
-    text = release_card(run, words, manifest, folds)
+    predictions = of_crossval(run, manifest, folds)
+    text = release_card(run, words, manifest, predictions)
     for part in ("# m", "Version 2", "set film", "CC BY 4.0", "limit", "ultrasound", "out of fold"):
         assert part in text
     missing = CardWords("m", "2", "what", "MIT", sources={"film": sources["film"]})
     with pytest.raises(UserError, match=r"sources\.cesm"):
-        release_card(run, missing, manifest, folds)
+        release_card(run, missing, manifest, predictions)
+
+
+def test_the_folds_of_a_study_give_their_held_out_lesions_by_source(
+    run, manifest, tmp_path: Path
+) -> None:
+    shutil.copytree(run.folder.path, tmp_path / "fold")
+    fold = load_run(tmp_path / "fold")
+    held_out = list(manifest.split("test"))
+    lines = [
+        f"{each.image},{each.label},test,{each.patient_id},{'film' if number % 2 else 'cesm'}"
+        for number, each in enumerate(held_out)
+    ]
+    joined = tmp_path / "joined.csv"
+    joined.write_text("\n".join(["image,label,split,patient_id,source", *lines]) + "\n")
+    with pytest.raises(UserError, match="not measured source by source"):
+        of_runs(run, [fold])
+    measure_by_source(fold, joined)
+    found = of_runs(run, [fold])
+    assert len(found) == len(held_out)
+    records = fold.predict([each.image for each in held_out])
+    expected = sorted(max(record["probabilities"].values()) for record in records)
+    assert sorted(e.probabilities.max() for e in found) == pytest.approx(expected, abs=1e-4)
+    assert sorted(e.label for e in found) == sorted(each.label for each in held_out)
+    assert {each.source for each in found} == {"film", "cesm"}
+    with pytest.raises(UserError, match="give each fold once"):
+        of_runs(run, [fold, fold])
 
 
 def test_the_words_of_the_shipped_card_are_complete() -> None:

@@ -7,6 +7,7 @@ import typer
 
 from protopyramid.cli.help import Help
 from protopyramid.cli.options import Split
+from protopyramid.errors import UserError
 
 if TYPE_CHECKING:
     from protopyramid.runs.package import Package
@@ -188,7 +189,6 @@ def cost(
     ] = None,
 ) -> None:
     """Print what 8-bit weights cost: AUROC and predictions of the full and the packed model."""
-    from protopyramid.errors import UserError
     from protopyramid.runs.run import load_run
     from protopyramid.sharing.cost import eight_bit_cost
     from protopyramid.utils.progress import progress_bar
@@ -224,17 +224,29 @@ def card(
     run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN_HELP)],
     words: Annotated[Path, typer.Option(metavar="TOML", help="What the card says in words.")],
     data: Annotated[Path, typer.Option(metavar="MANIFEST", help="Manifest of run and folds.")],
-    crossval: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the cross-validation.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write (Markdown).")],
+    crossval: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of a cross-validation.")
+    ] = None,
+    folds: Annotated[
+        list[Path] | None,
+        typer.Option("--fold", metavar="RUN", help="Or a run of a study for each fold; repeat."),
+    ] = None,
 ) -> None:
     """Write the card of a model to publish: figures out of fold by class and source, data, limits."""
     from protopyramid.cli.console import say
     from protopyramid.runs.run import load_run
-    from protopyramid.sharing.release_card import read_words, release_card
+    from protopyramid.sharing.release_card import of_crossval, of_runs, read_words, release_card
     from protopyramid.utils.files import write_text
 
-    text = release_card(load_run(run), read_words(words), data, crossval)
-    say(str(write_text(out, text)))
+    if (crossval is None) == (not folds):
+        raise UserError("models card: give either --crossval DIR, or --fold RUN for each fold")
+    model = load_run(run)
+    if crossval is None:
+        predictions = of_runs(model, [load_run(fold) for fold in folds or ()])
+    else:
+        predictions = of_crossval(model, data, crossval)
+    say(str(write_text(out, release_card(model, read_words(words), data, predictions))))
 
 
 @app.command()

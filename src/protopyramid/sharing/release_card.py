@@ -10,22 +10,29 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
+from protopyramid.evaluation.comparison import read_rows
+from protopyramid.evaluation.evaluate import model_digest
+from protopyramid.evaluation.results import read_evaluation
 from protopyramid.figures.text import figure_text
 from protopyramid.metrics.auroc import Auroc, auroc_with_intervals
 from protopyramid.metrics.bootstrap import resample_weights
 from protopyramid.reports.facts import PAPER
 from protopyramid.reports.model_card import USE
+from protopyramid.runs import layout
 from protopyramid.runs.run import Run
 from protopyramid.utils.csv_files import read_columns
 from protopyramid.utils.opening import SETTINGS, read_text
 from protopyramid.utils.tables import markdown_table
 from protopyramid.utils.typed_json import from_json
 
+Array = NDArray[np.float64]
 RESAMPLES = 1000
 ALL = "all sources"
 PREDICTIONS = "predictions.csv"  # of a cross-validation
@@ -63,9 +70,30 @@ def read_words(path: Path) -> CardWords:
     return from_json(CardWords, content, path, "correct the file")
 
 
-def release_card(run: Run, words: CardWords, manifest: Path, crossval: Path) -> str:
-    """The card of a run as Markdown, with the figures of a cross-validation on the same manifest."""
-    figures = out_of_fold(run, manifest, crossval / PREDICTIONS)
+@dataclass(frozen=True)
+class Prediction:
+    """What a model said of a lesion that it never saw: probabilities (C,)."""
+
+    image: str
+    label: str
+    patient: str
+    source: str
+    probabilities: Array
+
+
+@dataclass(frozen=True)
+class SourceFigures:
+    """AUROC on the lesions of a source, and how many there are of each class."""
+
+    auroc: Auroc
+    counts: Mapping[str, int]
+
+
+def release_card(
+    run: Run, words: CardWords, manifest: Path, predictions: Sequence[Prediction]
+) -> str:
+    """The card of a run as Markdown, with figures from predictions out of fold on the same manifest."""
+    figures = out_of_fold(run, predictions)
     unknown = [name for name in figures if name not in (ALL, *words.sources)]
     if unknown:
         raise UserError(
@@ -85,60 +113,107 @@ def release_card(run: Run, words: CardWords, manifest: Path, crossval: Path) -> 
     return "\n\n".join(parts) + "\n"
 
 
-def out_of_fold(run: Run, manifest: Path, predictions: Path) -> dict[str, Auroc]:
-    """AUROC by class, of each source and of all: each image predicted by a run that never saw its patient.
-
-    Intervals are of resampled patients. Several seeds count as one prediction: their mean.
-    """
-    data = run.config.data
+def of_crossval(run: Run, manifest: Path, folder: Path) -> list[Prediction]:
+    """The predictions of a cross-validation on a manifest; several seeds count as one: their mean."""
+    classes = run.config.data.classes
     sources = {each.name: each.source for each in read_manifest(manifest).samples}
-    remedy = "run the cross-validation again"
-    rows = read_columns(predictions, ["image", "label", "patient_id", *data.classes], remedy)
+    path, remedy = folder / PREDICTIONS, "run the cross-validation again"
     by_image: dict[str, list[Mapping[str, str]]] = {}
-    for row in rows:
+    for row in read_columns(path, ["image", "label", "patient_id", *classes], remedy):
         by_image.setdefault(row["image"], []).append(row)
     strangers = [name for name in by_image if name not in sources]
     if strangers:
-        raise UserError(f"{predictions}: {strangers[0]} is not in {manifest}; {remedy}")
-    names = list(by_image)
-    chances = np.array(
-        [
-            np.mean(
-                [[float(row[name]) for name in data.classes] for row in by_image[image]], axis=0
-            )
-            for image in names
-        ]
-    )
-    labels = np.array([data.classes.index(by_image[image][0]["label"]) for image in names])
-    patients = [by_image[image][0]["patient_id"] or image for image in names]
-    own = np.array([sources[image] for image in names])
-    groups = {name: own == name for name in dict.fromkeys(own.tolist()) if name}
-    found = {}
-    for name, mask in {**groups, ALL: np.ones(len(names), dtype=bool)}.items():
-        chosen = [patient for patient, kept in zip(patients, mask, strict=True) if kept]
-        weights = resample_weights(chosen, RESAMPLES, seed=0)
-        found[name] = auroc_with_intervals(
-            chances[mask], labels[mask], data.classes, data.negative_class, weights
+        raise UserError(f"{path}: {strangers[0]} is not in {manifest}; {remedy}")
+    found = []
+    for image, rows in by_image.items():
+        values = np.array([[float(row[name]) for name in classes] for row in rows])
+        patient = rows[0]["patient_id"] or image
+        found.append(
+            Prediction(image, rows[0]["label"], patient, sources[image], values.mean(axis=0))
         )
     return found
 
 
-def _figures(run: Run, figures: Mapping[str, Auroc]) -> str:
+def of_runs(run: Run, folds: Sequence[Run]) -> list[Prediction]:
+    """The predictions of runs of a study, one for each fold, on the held-out patients of each source."""
+    found: list[Prediction] = []
+    for fold in folds:
+        if fold.config.data.classes != run.config.data.classes:
+            raise UserError(f"{fold.folder.path}: its classes are not those of {run.folder.path}")
+        rows = [row for source in _measured_sources(fold) for row in _fold_rows(fold, source)]
+        if not rows:
+            raise UserError(
+                f"{fold.folder.path}: not measured source by source; run its study to the end"
+            )
+        if {row.image for row in rows} & {row.image for row in found}:
+            raise UserError(
+                f"{fold.folder.path}: tested on images of another fold; give each fold once"
+            )
+        found += rows
+    return found
+
+
+def _measured_sources(fold: Run) -> list[str]:
+    """The sources that a run was tested on, from the names of its results."""
+    prefix = layout.part("test", "any").removesuffix("any")
+    files = (fold.folder / layout.EVALUATION).glob(f"{prefix}*.csv")
+    return sorted(unquote(path.stem.removeprefix(prefix)) for path in files)
+
+
+def _fold_rows(fold: Run, source: str) -> list[Prediction]:
+    evaluation = read_evaluation(fold.folder, "test", source)
+    if evaluation is None or evaluation.model != model_digest(fold):
+        raise UserError(
+            f"{fold.folder.path}: its results on {source} are not of this model; run its study again"
+        )
+    path = fold.folder / layout.evaluation(layout.part("test", source), "csv")
+    rows = read_rows(path, source, evaluation)
+    columns = zip(rows.hashes, rows.labels, rows.patients, rows.probabilities, strict=True)
+    return [
+        Prediction(digest, label, patient, source, values)
+        for digest, label, patient, values in columns
+    ]
+
+
+def out_of_fold(run: Run, predictions: Sequence[Prediction]) -> dict[str, SourceFigures]:
+    """AUROC by class, of each source and of all, with intervals of resampled patients."""
+    data = run.config.data
+    chances = np.array([each.probabilities for each in predictions])
+    labels = np.array([data.classes.index(each.label) for each in predictions])
+    own = np.array([each.source for each in predictions])
+    groups = {name: own == name for name in dict.fromkeys(own.tolist()) if name}
+    found = {}
+    for name, mask in {**groups, ALL: np.ones(len(own), dtype=bool)}.items():
+        patients = [each.patient for each, kept in zip(predictions, mask, strict=True) if kept]
+        weights = resample_weights(patients, RESAMPLES, seed=0)
+        auroc = auroc_with_intervals(
+            chances[mask], labels[mask], data.classes, data.negative_class, weights
+        )
+        counts = np.bincount(labels[mask], minlength=len(data.classes))
+        found[name] = SourceFigures(auroc, dict(zip(data.classes, counts.tolist(), strict=True)))
+    return found
+
+
+def _figures(run: Run, figures: Mapping[str, SourceFigures]) -> str:
     classes = [name for name in run.config.data.classes if name != run.config.data.negative_class]
     rows = [
         [
             source,
-            *(figure_text(a.per_class.get(n), a.ci95_per_class.get(n)) for n in classes),
-            figure_text(a.mean, a.ci95),
+            str(sum(found.counts[name] for name in classes)),
+            *(
+                figure_text(found.auroc.per_class.get(n), found.auroc.ci95_per_class.get(n))
+                for n in classes
+            ),
+            figure_text(found.auroc.mean, found.auroc.ci95),
         ]
-        for source, a in figures.items()
+        for source, found in figures.items()
     ]
     note = (
         "One-vs-rest AUROC among lesions, each predicted by a model that saw neither the image nor its "
         "patient in training; 95 % intervals of resampled patients in brackets. The model that is shipped "
-        "was trained on all of these images by the same recipe and has no figures of its own here.\n\n"
+        "was trained on all images above by the same recipe and has no figures of its own here.\n\n"
     )
-    return note + markdown_table(["source", *classes, "mean"], rows)
+    return note + markdown_table(["source", "lesions", *classes, "mean"], rows)
 
 
 def _data(run: Run, words: CardWords, manifest: Path) -> str:
