@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from protopyramid.data.images import prepare, read_image
@@ -169,6 +171,18 @@ def test_occlusion_ranks_the_evidence_first() -> None:
     assert 7 <= row <= 17 and 11 <= column <= 21
 
 
+def held(lines: list[list[list[float]]], shape: tuple[int, int], scale: int) -> NDArray[np.bool_]:
+    """Which pixels' centres closed lines in file pixels hold by the even-odd rule, naively."""
+    inside = np.zeros(shape, dtype=bool)
+    for row, column in np.ndindex(*shape):
+        x, y = (column + 0.5) * scale / shape[1], (row + 0.5) * scale / shape[0]
+        for line in lines:
+            for (ax, ay), (bx, by) in pairwise(line):
+                if (ay > y) != (by > y) and x < ax + (y - ay) / (by - ay) * (bx - ax):
+                    inside[row, column] ^= True
+    return inside
+
+
 def test_an_explanation_has_the_evidence_of_the_prototypes_shown(
     run: Run, lesion: Path, image: Tensor, tmp_path: Path
 ) -> None:
@@ -187,6 +201,7 @@ def test_an_explanation_has_the_evidence_of_the_prototypes_shown(
         assert evidence["kept"] >= KEPT and evidence["share"] == region.mask.mean()
         scale = read_image(lesion).shape[0]
         assert evidence["box_pixels"] == pytest.approx([edge * scale for edge in region.box])
+        assert np.array_equal(held(evidence["mask"], region.mask.shape, scale), region.mask)
         level, _ = plain_level(run, part["index"])
         again = kept(
             one_map(run, part["index"]),

@@ -330,6 +330,11 @@ class Mapping:
         x0, y0, x1, y1 = (edge * self.size for edge in box)
         return self.box_to_file((x0, y0, x1, y1))
 
+    def line_to_file(self, line: NDArray[np.float64]) -> list[list[float]]:
+        """A line (n, 2) in fractions of the model's input, in pixels of the file, to a hundredth of one."""
+        points = (self.point_to_file((x * self.size, y * self.size)) for x, y in line)
+        return [[round(x, 2), round(y, 2)] for x, y in points]
+
     def image_to_input(self, image: NDArray[np.float32]) -> Tensor:
         """An image (H, W) or (H, W, 3) of the file as planes (C, size, size)."""
         import torch

@@ -26,7 +26,14 @@ from protopyramid.explanations.origin import Origin, input_origin
 from protopyramid.explanations.saliency import grad_cam
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.reference import Reference
-from protopyramid.model.activation import Box, MaskedRegion, Region, activation_region, region_of
+from protopyramid.model.activation import (
+    Box,
+    MaskedRegion,
+    Region,
+    activation_region,
+    mask_lines,
+    region_of,
+)
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import Picture, from_picture, prototype_map
 from protopyramid.runs.run import Run
@@ -314,8 +321,10 @@ def check_formats(formats: Sequence[str]) -> list[str]:
 
 
 def _evidence_json(found: EvidenceRegion, origin: Origin) -> dict[str, Any]:
+    """Mask and box in pixels of the file; the mask as closed lines that hold it by the even-odd rule."""
     box = list(origin.mapping.fractions_to_file(found.box))
-    return {"box_pixels": box, "share": found.share, "kept": found.kept}
+    mask = [origin.mapping.line_to_file(line) for line in mask_lines(found.mask)]
+    return {"mask": mask, "box_pixels": box, "share": found.share, "kept": found.kept}
 
 
 # -- what its figure shows -----------------------------------------------------------------------

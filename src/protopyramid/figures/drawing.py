@@ -26,7 +26,7 @@ from protopyramid.errors import UserError
 from protopyramid.figures.raster import drawn_pixels
 from protopyramid.figures.strokes import BarStroke, LineStroke, PictureStroke, Stroke, TextStroke
 from protopyramid.figures.text import shortened
-from protopyramid.model.activation import Region, contour_lines
+from protopyramid.model.activation import Region, mask_lines
 from protopyramid.utils.files import write_bytes
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class Tile:
 
     def draw_mask(self, mask: NDArray[Any], colour: str = ANNOTATION) -> None:
         """The outline of an annotation (H, W), dashed."""
-        lines = contour_lines(mask.astype(np.float32), 0.5)
+        lines = mask_lines(np.asarray(mask, dtype=np.bool_))
         # Dashes on a dark line are seen on light and dark tissue, also in grey.
         self._draw_lines(lines, HALO, 1.9, opacity=0.75)
         self._draw_lines(lines, colour, 1.2, dashes=(4.4, 1.9))

@@ -53,9 +53,7 @@ class MaskedRegion(Region):
     @cached_property
     def contour(self) -> list[NDArray[np.float64]]:
         """The closed lines around the mask, each (n, 2), as in `Region`."""
-        if self.mask.all() or not self.mask.any():
-            return []
-        return contour_lines(self.mask.astype(np.float32), 0.5)
+        return [] if self.mask.all() else mask_lines(self.mask)
 
 
 def activation_maps(maps: Tensor, height: int, width: int) -> Tensor:
@@ -161,6 +159,14 @@ def contour_lines(values: NDArray[np.float32], level: float) -> list[NDArray[np.
     x, y = (np.arange(width + 2) - 0.5) / width, (np.arange(height + 2) - 0.5) / height
     lines = contour_generator(x, y, rimmed, line_type=LineType.Separate).lines(level)
     return [np.clip(np.asarray(line, dtype=np.float64), 0, 1) for line in lines]
+
+
+def mask_lines(mask: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
+    """The closed lines around a mask (H, W), each (n, 2), as fractions; around the image if it is all of it.
+
+    By the even-odd rule they hold the centres of exactly the pixels of the mask.
+    """
+    return contour_lines(mask.astype(np.float32), 0.5)
 
 
 def _ranked(flat: Tensor, rank: int) -> Tensor:
