@@ -62,4 +62,10 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_the_plan_of_the_repository_can_be_read() -> None:
     plan = read_plan(Path(__file__).parents[2] / "studies/faithfulness.toml")
-    assert [source.folder for source in plan.sources] == ["phantoms", "cbis"]
+    assert [source.folder for source in plan.sources] == [
+        "phantoms",
+        "phantoms",
+        "outlined",
+        "cbis",
+    ]
+    assert [source.split for source in plan.sources if source.split != "test"] == ["validation"]

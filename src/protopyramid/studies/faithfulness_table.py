@@ -14,7 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -45,9 +45,8 @@ class Source(BaseModel):
     folder: str = Field(description="Folder of the study's runs, under --results.")
     variants: list[str] = Field(min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field([0, 1, 2], min_length=1)
-    images: Annotated[int, Field(ge=1)] = Field(
-        40, description="Images drawn from each test split."
-    )
+    split: Literal["test", "validation"] = "test"
+    images: Annotated[int, Field(ge=1)] = Field(40, description="Images drawn from each split.")
 
 
 class Plan(BaseModel):
@@ -131,14 +130,16 @@ def _measured(
         say(f"{folder}: no run; left out")
         return None
     run = load_run(folder)
-    kept, name = RunFolder(results / FOLDER), f"{source.folder}/seed-{seed}/{variant}.json"
+    measured = variant if source.split == "test" else f"{variant}-{source.split}"
+    kept, name = RunFolder(results / FOLDER), f"{source.folder}/seed-{seed}/{measured}.json"
     if (kept / name).is_file():
         found = Faithfulness.from_json(kept.read_json(name), kept / name)
         same = (model_digest(run), plan.seed, source.images)
         if (found.model, found.seed, found.images) == same:
             return found
     say(f"{folder}: measuring")
-    found = measure_faithfulness(run, evaluated_split(run, None, "test"), source.images, plan.seed)
+    rows = evaluated_split(run, None, source.split)
+    found = measure_faithfulness(run, rows, source.images, plan.seed)
     kept.write_json(name, found.to_json())
     return found
 
@@ -151,8 +152,8 @@ def render(source: Source, found: dict[str, list[Faithfulness]]) -> str:
     if len(counts) == 1 and counts != {1}:
         seeds = f"{counts.pop()} runs"
     words = (
-        f"Mean ± standard deviation over seeds ({seeds} of each system); {source.images} test images per "
-        "run, the strongest own-class prototype per image and level; Grad-CAM stands in for the prototypes "
+        f"Mean ± standard deviation over seeds ({seeds} of each system); {source.images} {source.split} "
+        "images per run, the strongest own-class prototype per image and level; Grad-CAM stands in for the prototypes "
         "of vgg16."
     )
     parts = [f"## {source.title}\n", words + "\n"]
