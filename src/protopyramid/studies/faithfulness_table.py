@@ -153,8 +153,8 @@ def render(source: Source, found: dict[str, list[Faithfulness]]) -> str:
         seeds = f"{counts.pop()} runs"
     words = (
         f"Mean ± standard deviation over seeds ({seeds} of each system); {source.images} {source.split} "
-        "images per run, the strongest own-class prototype per image and level; Grad-CAM stands in for the prototypes "
-        "of vgg16."
+        "images per run, the strongest own-class prototype per image and level; Grad-CAM stands in for the "
+        "prototypes of vgg16."
     )
     parts = [f"## {source.title}\n", words + "\n"]
     for columns in (COLUMNS, MEASURES):
