@@ -55,6 +55,13 @@ def test_sizes_counts_and_pooling_are_said() -> None:
     )
 
 
+def test_a_pyramid_that_passes_nothing_down_has_no_top_down_path() -> None:
+    alone = replace(DATA, architecture=replace(PYRAMID, top_down=0.0))
+    found = texts(architecture_figure(alone))
+    assert {"Levels, each by itself", "conv 1×1, conv 3×3", "conv 1×1"} <= found
+    assert not any("+" in text or "up ×" in text for text in found)
+
+
 @pytest.mark.parametrize(
     ("pooling", "text"),
     [("topk", "mean of top 9 of 196"), ("max", "maximum of 196"), ("average", "mean of 196")],

@@ -17,6 +17,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from protopyramid.figures.drawing import INK, MUTED, PAPER, Sheet
 from protopyramid.figures.text import counted, listed, shortened
 from protopyramid.model.architecture import Architecture, LevelArchitecture, Size
+from protopyramid.model.necks import COARSEST
 
 WIDTH, TOP, ROW = 14.8, 1.55, 1.5
 LARGEST = 0.95  # inches of the finest map's side
@@ -123,6 +124,20 @@ def channel_text(scores: int, channels: int) -> str:
     return "mean of each channel" if side == 1 else f"averaged to {side} × {side}, flattened"
 
 
+def neck_name(found: Architecture) -> str:
+    """The heading of the neck."""
+    alone = found.neck == "pyramid" and found.top_down == 0
+    return "Levels, each by itself" if alone else NECKS[found.neck]
+
+
+def lateral_text(found: Architecture, level: int) -> str:
+    """The layers from a level's backbone map to what its prototypes see, or to the sum before it."""
+    if found.neck != "pyramid":
+        return "conv 1×1 ReLU\nconv 1×1 sigmoid"
+    alone = found.top_down == 0 and level < COARSEST
+    return "conv 1×1, conv 3×3" if alone else "conv 1×1"
+
+
 def step_text(finer: Size, coarser: Size) -> str:
     """What the pyramid's top-down path does from one level to the next finer one.
 
@@ -139,7 +154,7 @@ def _draw_heads(sheet: Sheet, data: ArchitectureFigureData) -> None:
     heads = [(INPUT, "Image", ""), (BACKBONE, "Backbone", data.backbone)]
     if found.neck != "none":
         heads.append(
-            (NECK, NECKS[found.neck], "batch norm on each level" if found.normalised else "")
+            (NECK, neck_name(found), "batch norm on each level" if found.normalised else "")
         )
     if found.prototypes:
         dim = next(each.z[2] for each in found.levels if each.z is not None)
@@ -170,7 +185,6 @@ def _draw_backbone(sheet: Sheet, data: ArchitectureFigureData, middles: dict[int
 
 def _draw_neck(sheet: Sheet, data: ArchitectureFigureData, middles: dict[int, float]) -> None:
     levels = data.architecture.levels
-    word = "conv 1×1" if data.architecture.neck == "pyramid" else "conv 1×1 ReLU\nconv 1×1 sigmoid"
     made = [each for each in levels if each.z is not None]
     for each in made:
         assert each.z is not None
@@ -178,9 +192,10 @@ def _draw_neck(sheet: Sheet, data: ArchitectureFigureData, middles: dict[int, fl
         start = BACKBONE + _side(each.c, levels) / 2 + 0.04
         _arrow(sheet, (start, y), (NECK - side / 2 - 0.04, y))
         middle = (BACKBONE + NECK) / 2
+        word = lateral_text(data.architecture, each.level)
         sheet.write(middle, y - 0.05, word, fontsize=10, ha="center", va="bottom")
         _draw_map(sheet, NECK, y, side, each.z, f"z{each.level}", GREEN, GREEN_EDGE)
-    for finer, coarser in pairwise(made):
+    for finer, coarser in pairwise(made) if data.architecture.top_down else ():
         assert finer.z is not None and coarser.z is not None
         start = middles[coarser.level] + _side(coarser.z, levels) / 2 + 0.3
         end = middles[finer.level] - _side(finer.z, levels) / 2 - 0.03

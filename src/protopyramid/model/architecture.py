@@ -35,7 +35,8 @@ class Architecture:
 
     image: its input; levels: finest first; neck: "pyramid", "add-on" or "none"; normalised: whether the neck
     has batch norm; similarity and pooling: the kinds, None for a black box; scores: their number; layers:
-    inputs and outputs of each fully connected layer, the head last; parameters: their number.
+    inputs and outputs of each fully connected layer, the head last; parameters: their number; top_down: the
+    factor of what a level of the pyramid passes down.
     """
 
     image: Size
@@ -47,6 +48,7 @@ class Architecture:
     scores: int
     layers: tuple[tuple[int, int], ...]
     parameters: int
+    top_down: float = 1.0
 
     @property
     def prototypes(self) -> int:
@@ -86,6 +88,7 @@ def describe(model: PrototypeNetwork, size: int) -> Architecture:
         scores=scores,
         layers=tuple(layers),
         parameters=sum(each.numel() for each in model.parameters()),
+        top_down=model.neck.top_down if isinstance(model.neck, Pyramid) else 1.0,
     )
 
 
