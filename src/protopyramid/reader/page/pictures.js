@@ -110,12 +110,11 @@ function paintPlace(canvas, box) {
   const [x0, y0, x1, y1] = box;
   Object.assign(context, { strokeStyle: LINE, lineWidth: Math.min(Math.max(width / 74, 2), 5) });
   context.strokeRect(x0 * width, y0 * height, (x1 - x0) * width, (y1 - y0) * height);
-  const letters = Math.max(width / 9.5, 12);
-  Object.assign(context, { font: `600 ${Math.min(letters, 34)}px system-ui, sans-serif`, fillStyle: "#d5dbe1", textAlign: "center" });
-  const lines = words.notShared(words.place(box));
-  const line = Math.min(letters, 34) * 1.25;
-  const top = (y0 + y1) / 2 < 0.5 ? height - line * (lines.length - 0.4) : line * 1.1;
-  lines.forEach((text, number) => context.fillText(text, width / 2, top + number * line, width * 0.95));
+  const letters = Math.min(Math.max(width / 11, 12), 34);
+  Object.assign(context, { font: `600 ${letters}px system-ui, sans-serif`, fillStyle: "#d5dbe1", textAlign: "center" });
+  const lines = [words.notShared, words.place(box)];
+  const top = y0 < 1 - y1 ? height - letters * 1.7 : letters * 1.2; // where there is more room
+  lines.forEach((text, number) => context.fillText(text, width / 2, top + number * letters * 1.25, width * 0.95));
 }
 
 /** The picture as the model sees it, which is mirrored relative to the file. */

@@ -295,7 +295,7 @@ export const words = {
     if (row === 1) return ["left", "centre", "right"][column];
     return `${["upper", "", "lower"][row]} ${["left", "middle", "right"][column]}`;
   },
-  notShared: (place) => ["picture", "not shared", place],
+  notShared: "picture not shared",
   product: (score, weight) => `score ${score} × weight ${weight} = `,
   speaks: (isFor, name, other) => `${isFor ? "for" : "against"} ${name}${other ? ` rather than ${other}` : ""}`,
   more: (count) => `Show all ${count} comparisons`,
