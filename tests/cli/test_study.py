@@ -279,7 +279,8 @@ def test_kept_results_give_the_same_tables_without_the_runs(by_source, tmp_path,
     assert main([*command, "--kept", str(kept)]) == 0
     capsys.readouterr()
     files = [path for path in kept.rglob("*") if path.is_file()]
-    assert files and {path.suffix for path in files} == {".toml", ".json", ".csv"}
+    assert files and {path.suffix for path in files} == {".json", ".csv"}
+    assert not any(str(out.parent) in path.read_text() for path in files)  # no path of a machine
     elsewhere = [*command[:3], str(tmp_path / "elsewhere"), *command[4:], "--kept", str(kept)]
     assert main(elsewhere) == 0
     assert not list((tmp_path / "elsewhere").rglob("model.safetensors"))  # nothing was trained
@@ -292,12 +293,12 @@ def test_kept_results_of_other_settings_are_not_taken(by_source, tmp_path, capsy
     kept = tmp_path / "kept"
     one = ["--variants", "vgg-all"]
     assert main([*command, "--kept", str(kept), *one]) == 0
-    settings = kept / "seed-0/vgg-all/config.toml"
-    settings.write_text(settings.read_text().replace("image_size = 48", "image_size = 64"))
+    settings = kept / "seed-0/vgg-all/settings.json"
+    settings.write_text(settings.read_text().replace('"image_size": 48', '"image_size": 64'))
     elsewhere = [*command[:3], str(tmp_path / "elsewhere"), *command[4:], "--kept", str(kept)]
     assert main([*elsewhere, *one]) == 0
     assert (tmp_path / "elsewhere/seed-0/vgg-all/model.safetensors").is_file()
-    assert "image_size = 48" in settings.read_text()
+    assert '"image_size": 48' in settings.read_text()
 
 
 def test_only_results_by_source_are_kept(tmp_path, capsys):
