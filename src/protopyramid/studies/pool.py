@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protopyramid.errors import UserError
+from protopyramid.utils.files import disk_error, make_folder, refuse_link
 from protopyramid.utils.opening import TEXT, read_file
 
 Key = tuple[str, str]  # label of the replicate, variant
@@ -57,8 +58,13 @@ def _ready(waiting: Mapping[Key, Task], done: set[Key]) -> list[Key]:
 
 
 def _start(task: Task) -> subprocess.Popen[bytes]:
-    task.log.parent.mkdir(parents=True, exist_ok=True)
-    with task.log.open("ab") as log:
+    make_folder(task.log.parent)
+    refuse_link(task.log)
+    try:
+        log = task.log.open("ab")
+    except OSError as error:
+        raise disk_error(task.log, error) from error
+    with log:
         return subprocess.Popen(task.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
 

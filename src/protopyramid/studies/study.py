@@ -21,13 +21,14 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
 from protopyramid.studies.by_source import OnSource, on_source, tested_sources
-from protopyramid.studies.job import CACHE, Job, do, measurement, prepare_data
-from protopyramid.studies.plan import Replicate, Study, read_study
+from protopyramid.studies.job import Job, do, measurement, prepare_data
+from protopyramid.studies.plan import CACHE, COMPARISON, Replicate, Study, read_study
 from protopyramid.studies.pool import Key, Task, python, run_tasks
 from protopyramid.studies.results import Measurement
 from protopyramid.studies.source_tables import LEGEND as SOURCE_LEGEND
 from protopyramid.studies.source_tables import Tables, render_control, resample_together
 from protopyramid.studies.table import Row, cell, differences, make_rows, markdown, values_csv
+from protopyramid.utils.files import part_of
 from protopyramid.utils.tables import markdown_table, number
 
 # The tables of a result: heading, columns.
@@ -233,7 +234,7 @@ def compare_replicates(study: Study, place: Place) -> list[Comparison]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they were shown when the runs were evaluated
             comparison = compare(runs, methods=METHODS if study.saliency else {})
-        comparison.write(place.out / replicate.folder / "comparison")
+        comparison.write(part_of(place.out, f"{replicate.folder}/{COMPARISON}"))
         found.append(comparison)
     return found
 
