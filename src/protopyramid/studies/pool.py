@@ -12,6 +12,7 @@ from pathlib import Path
 from protopyramid.errors import UserError
 from protopyramid.utils.files import disk_error, make_folder, refuse_link
 from protopyramid.utils.opening import TEXT, read_file
+from protopyramid.utils.processes import start_watched
 
 Key = tuple[str, str]  # label of the replicate, variant
 PAUSE = 0.2  # seconds between two polls of the processes
@@ -65,7 +66,7 @@ def _start(task: Task) -> subprocess.Popen[bytes]:
     except OSError as error:
         raise disk_error(task.log, error) from error
     with log:
-        return subprocess.Popen(task.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        return start_watched(task.command, log)
 
 
 def _check(process: subprocess.Popen[bytes], task: Task) -> None:

@@ -29,8 +29,10 @@ from protopyramid.studies.source_tables import LEGEND as SOURCE_LEGEND
 from protopyramid.studies.source_tables import Tables, render_control, resample_together
 from protopyramid.studies.table import Row, cell, differences, make_rows, markdown, values_csv
 from protopyramid.utils.files import part_of
+from protopyramid.utils.locks import wait_for
 from protopyramid.utils.tables import markdown_table, number
 
+SAVING = 30.0  # seconds that a stopped run may take to save
 # The tables of a result: heading, columns.
 TABLES: dict[str, tuple[str, ...]] = {
     "How well it tells the margins apart": (
@@ -136,7 +138,9 @@ def run_variant(
     if not replicates:
         raise UserError(f"--fold {fold}: no such fold with these seeds in {place.file}")
     for replicate in replicates:
-        do(Job(study, place.file.parent, place.out, variant, replicate, place.data))
+        job = Job(study, place.file.parent, place.out, variant, replicate, place.data)
+        wait_for(job.run, SAVING)  # a run whose study was killed is still being saved
+        do(job)
 
 
 # -- results -------------------------------------------------------------------------------------

@@ -57,6 +57,14 @@ def claimed(folder: Path) -> Iterator[None]:
         yield
 
 
+def wait_for(folder: Path, seconds: float) -> None:
+    """Wait until no other process holds a folder, or the time is over."""
+    if not exists(folder / LOCK):
+        return
+    with suppress(Timeout, OSError), FileLock(folder / LOCK, timeout=seconds):
+        pass
+
+
 def _forget(folder: Path, new: bool) -> None:
     """Remove the lock, and a new folder, of work that did not begin: nothing else is in it."""
     with suppress(OSError):
