@@ -15,9 +15,7 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from protopyramid.cli.main import app
 from protopyramid.data.manifest import Manifest
@@ -27,7 +25,7 @@ from protopyramid.runs.run import Run
 from protopyramid.utils.files import TEMPORARY
 
 from ..harness import Command, Job, Reference, Server, fault
-from ..pictures import save_noise
+from ..pictures import save_film, save_noise
 
 ALL = os.environ.get("FAULTS") == "all"
 FEW = (1, 2, 5)  # writes that are struck in `make test`
@@ -77,12 +75,8 @@ def world(
     for label in ("benign", "malignant"):
         for number in range(2):
             save_noise(folder / "classes" / label / f"{label}{number}.png", (40, 40), seed=number)
-    rng = np.random.default_rng(0)
-    (folder / "films").mkdir()
     for number in range(2):
-        values = np.zeros((200, 160), np.uint8)
-        values[:, :120] = rng.integers(120, 220, (200, 120))
-        Image.fromarray(values).save(folder / f"films/{number}.png")
+        save_film(folder / f"films/{number}.png", number)
     rows = [f"{number}.png,p{number},20,20,40,40" for number in range(2)]
     header = "image,patient_id,lesion_x0,lesion_y0,lesion_x1,lesion_y1"
     (folder / "films/films.csv").write_text("\n".join([header, *rows]) + "\n")

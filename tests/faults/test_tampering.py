@@ -22,7 +22,7 @@ from protopyramid.utils.files import append_line, inside, part_of
 from protopyramid.utils.journal import Journal
 
 from ..harness import Command, Reference, fault
-from ..pictures import save_noise
+from ..pictures import save_film, save_noise
 
 CANARY = b"nobody may touch this"
 
@@ -89,7 +89,7 @@ def test_negatives_do_not_write_through_links(
     command: Command, outside: Path, tmp_path: Path
 ) -> None:
     films = tmp_path / "films"
-    save_noise(films / "0.png", (160, 200))
+    save_film(films / "0.png")
     (films / "films.csv").write_text(
         "image,patient_id,lesion_x0,lesion_y0,lesion_x1,lesion_y1\n0.png,p,20,20,40,40\n"
     )

@@ -22,7 +22,7 @@ from protopyramid.model import build_model
 from .. import pictures
 from ..data.importers.conftest import save_workbook
 from ..harness import tiny
-from ..pictures import save_noise
+from ..pictures import save_film, save_noise
 from ..untrained import COUNTS, write_run
 
 CANARY = b"nobody may touch this"
@@ -102,12 +102,8 @@ def _settings(world: Path) -> None:
 
 
 def _films(folder: Path) -> None:
-    rng = np.random.default_rng(0)
-    folder.mkdir()
     for number in range(2):
-        values = np.zeros((200, 160), np.uint8)
-        values[:, :120] = rng.integers(120, 220, (200, 120))
-        Image.fromarray(values).save(folder / f"{number}.png")
+        save_film(folder / f"{number}.png", number)
     rows = ["image,patient_id,lesion_x0,lesion_y0,lesion_x1,lesion_y1"]
     rows += [f"{number}.png,p{number},20,20,40,40" for number in range(2)]
     (folder / "films.csv").write_text("\n".join(rows) + "\n")
