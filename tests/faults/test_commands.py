@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
 import shlex
 import shutil
@@ -19,13 +18,13 @@ import pytest
 
 from protopyramid.cli.main import app
 from protopyramid.data.manifest import Manifest
-from protopyramid.reader.readings.plan import make_plan
-from protopyramid.reader.readings.store import Answer, ReadingStore
+from protopyramid.reader.readings.store import ReadingStore
 from protopyramid.runs.run import Run
 from protopyramid.utils.files import TEMPORARY
 
 from ..harness import Command, Job, Reference, Server, fault
 from ..pictures import save_film, save_noise
+from ..readings import write_readings
 
 ALL = os.environ.get("FAULTS") == "all"
 FEW = (1, 2, 5)  # writes that are struck in `make test`
@@ -87,20 +86,8 @@ def world(
         done = command("evaluate", folder / name, "--data", manifest.path)
         assert done.code == 0, done.stderr
     assert command("models", "pack", folder / "run", "--out", folder / "model.zip").code == 0
-    _readings(folder / "readings", run, manifest)
+    write_readings(folder / "readings", run, manifest)
     return folder
-
-
-def _readings(folder: Path, run: Run, manifest: Manifest) -> None:
-    """A study of two readers who have read all cases."""
-    cases = manifest.split("test")[:3]
-    with ReadingStore.create(folder, make_plan(run, "run", cases, seed=0)) as store:
-        for reader in ("a", "b"):
-            store.enrol(reader)
-            while (due := store.due(reader)) is not None:
-                store.opened(reader, due)
-                store.suggested(reader, due, "spiculated", {"spiculated": 0.9})
-                store.answer(reader, due.place, due.stage, Answer("spiculated", 50, "4A", 1.0))
 
 
 Words = Callable[[str, Path], list[str]]
@@ -302,9 +289,8 @@ def test_the_study_of_readers_survives_a_kill_and_a_clock_that_goes_backwards(
             return datetime(2026, 1, 1, tzinfo=UTC) - timedelta(hours=next(ticks))
 
     monkeypatch.setattr(module, "datetime", Clock)
-    _readings(tmp_path / "readings", run, manifest)
+    write_readings(tmp_path / "readings", run, manifest)
     with ReadingStore.open(tmp_path / "readings") as store:
         kept = [answer for each in store.readings() for answer in each.answers.values()]
     assert len(kept) == 12
     assert all(0 <= each.answer.seconds <= 1 for each in kept)
-    json.dumps([each.at for each in kept])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ from . import entries, world
 from .corpus import VALUES, changed_tree
 
 EXAMPLES = settings(
-    max_examples=25,
+    max_examples=int(os.environ.get("EXAMPLES", "25")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
