@@ -48,13 +48,18 @@ def in_use(folder: Path) -> UserError:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold a folder that is written to; UserError where another process does."""
+    """Hold a folder that is written to; UserError where another process does. No lock is left in it."""
 
     def busy() -> None:
         raise in_use(folder)
 
     with locked(folder, busy):
-        yield
+        try:
+            yield
+        finally:
+            # While it is held: whoever has opened it meanwhile sees that it is gone, and tries again.
+            with suppress(OSError):
+                (folder / LOCK).unlink()
 
 
 def wait_for(folder: Path, seconds: float) -> None:
@@ -68,8 +73,8 @@ def wait_for(folder: Path, seconds: float) -> None:
 def _forget(folder: Path, new: bool) -> None:
     """Remove the lock, and a new folder, of work that did not begin: nothing else is in it."""
     with suppress(OSError):
-        if [each.name for each in folder.iterdir()] == [LOCK]:
-            (folder / LOCK).unlink()
+        if all(each.name == LOCK for each in folder.iterdir()):
+            (folder / LOCK).unlink(missing_ok=True)
             if new:
                 folder.rmdir()
 
