@@ -140,4 +140,4 @@ results-faithfulness: setup
 	$(BIN)/python -m protopyramid.studies.faithfulness_table studies/faithfulness.toml --results results
 
 clean:
-	rm -rf build dist demo .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis site
+	rm -rf build dist demo .audit .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis site

@@ -65,7 +65,7 @@ def read_words(path: Path) -> CardWords:
     """The words of a card."""
     try:
         content = tomllib.loads(read_text(path, SETTINGS))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as TOML ({error})") from error
     return from_json(CardWords, content, path, "correct the file")
 
