@@ -6,8 +6,8 @@ pixels are ranked by an attribution of the similarity, and of a ladder of sizes 
 keeps at least 90 % of the rise when all else is replaced (`metrics.faithfulness`).
 
 Cost: a search over seven sizes, which begins where the attribution predicts that enough is kept, takes about
-two forward passes per prototype with one filling, and the other fillings confirm the size found, between three
-and four in all; the ranking takes what its method says. Passes are batched over prototypes.
+two forward passes per prototype with one filling, and the other fillings confirm the size found, three or
+four in all; the ranking takes what its method says. Passes are batched over prototypes.
 """
 
 from __future__ import annotations
@@ -201,9 +201,9 @@ def evidence_regions(
 ) -> list[EvidenceRegion | None]:
     """The evidence region of each of n maps, None for a flat one.
 
-    rankings (n, S, S): pixels with high values are taken first. gains (n, S, S): what each pixel is thought to
-    add to the rise, by default in proportion to the ranking. They decide what is tried, not what is kept: that
-    is measured, with local means first, the filling nearest to the median of the three.
+    rankings (n, S, S): pixels with high values are taken first. gains (n, S, S): what each pixel is thought
+    to add to the rise, by default in proportion to the ranking. They decide what is tried, not what is kept:
+    that is measured, with local means first, the filling nearest to the median of the three.
     """
     filling = len(perturbed.fillings) - 1
     order = rankings.flatten(1).argsort(dim=1, descending=True, stable=True)
@@ -228,7 +228,7 @@ def _regions(places: Tensor, rungs: Sequence[int]) -> Tensor:
 
 
 def _predictions(gains: Tensor, order: Tensor, rises: Tensor) -> list[list[float]]:
-    """The share of the rise that each rung should keep if gains simply add up. -> n lists, one value per rung.
+    """The share of the rise that each rung should keep if gains simply add up. -> n lists, by rung.
 
     gains (n, S, S); order (n, S * S), pixels in the order in which they are taken; rises (n,).
     """
@@ -403,7 +403,7 @@ class Gradients:
         with torch.enable_grad():
             leaf = image[None].clone().requires_grad_(True)
             found = self._model(model_input(leaf, self._data, device_of(self._model))).maps
-            gradients = []
+            gradients: list[Tensor] = []
             for index in maps:
                 level, row = perturbed.level_and_row(index)
                 cells = perturbed.cells(index).to(found[level].device)

@@ -210,12 +210,12 @@ class CandidateCollector:
         are not needed: fewer steps.
         """
         if z.device.type != "cpu" or z[0].numel() < LARGE:
-            rows, place = prototype.unique(return_inverse=True)
+            rows, place = torch.unique(prototype, return_inverse=True)
             return self._maps(z, rows).flatten(2)[image, place]
         counts = torch.bincount(image, minlength=len(z)).tolist()
         parts = [
             self._maps(z[number : number + 1], own)[0].flatten(1)
-            for number, own in enumerate(prototype.split(counts))
+            for number, own in enumerate(torch.split(prototype, counts))
             if len(own)
         ]
         return torch.cat(parts) if parts else z.new_zeros(0, z[0, 0].numel())
@@ -362,7 +362,7 @@ def _insert(best: Candidates, new: _Patches, images: Tensor) -> None:
     """Let new patches compete with the candidates so far, in place. images (B,): dataset indices."""
     if not len(new.prototype):
         return
-    touched, owner = new.prototype.unique(return_inverse=True)
+    touched, owner = torch.unique(new.prototype, return_inverse=True)
     pool = _pool_index(owner, len(touched), best.image.shape[1])
 
     def joined(old: Tensor, more: Tensor, blank: float) -> Tensor:
