@@ -210,10 +210,10 @@ class Explanation:
     def with_evidence(self, top: int = TOP) -> Explanation:
         """This explanation with the evidence regions of the `top` strongest prototypes.
 
-        Costs about four forward passes and one backward pass per prototype. UserError for a black box.
+        Costs three or four forward passes and one backward pass per prototype. UserError for a black box.
         """
         shown = [part.index for part in self.shown(top)]
-        found = find_evidence(self.run, from_picture(self.picture), shown)
+        found = find_evidence(self.run, from_picture(self.picture), shown, self.evidence.maps)
         return replace(self, evidence_regions=found)
 
     def outlined(self, evidence: bool | None = None, top: int = TOP) -> Explanation:
