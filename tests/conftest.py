@@ -46,7 +46,7 @@ SLOW = (
     "studies/test_pool.py",
     "test_api.py",
     "test_package.py",
-    "test_tutorials.py",
+    "test_snippets_run.py",
     "training/phases",
     "training/test_caching.py",
     "training/test_centring.py",
