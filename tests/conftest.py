@@ -45,6 +45,7 @@ SLOW = (
     "studies/test_job.py",
     "studies/test_pool.py",
     "test_api.py",
+    "test_notebooks.py",
     "test_package.py",
     "test_snippets_run.py",
     "training/phases",

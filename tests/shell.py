@@ -1,4 +1,4 @@
-"""A shell for what documents tell readers to type, with a `protopyramid` that answers without starting Python again.
+"""A shell for what documents tell readers to type, with a `protopyramid` that is forked, not started.
 
 Blocks run in bash as they are written. The word `protopyramid` is a script that asks a server (this file,
 run as a program) to fork a process that has already imported torch; training gets tiny settings on top of
@@ -45,6 +45,7 @@ TRAINED_BLACK_BOX = "[{step='train', epochs=1}]"
 # What makes a command quick, by its first words; the last of two equal options counts.
 QUICKER = {
     ("data", "phantom"): ["--patients", "10", "--size", "64"],
+    ("data", "negatives"): ["--count", "16"],
     ("evaluate",): ["--bootstrap", "20"],
     ("serve",): ["--port", "0"],
 }
@@ -69,6 +70,11 @@ with socket.socket(socket.AF_UNIX) as server:
                 pass
     else:
         sys.exit(int(server.recv(16) or b"1"))
+"""
+# Port 8000 stands for that of the last server.
+CURL = """#!/bin/bash
+read -r served < serve.log
+exec /usr/bin/curl --silent --show-error --fail "${@//http:\\/\\/127.0.0.1:8000\\//$served}"
 """
 
 
@@ -95,8 +101,8 @@ class Shell:
         self._write("protopyramid", CLIENT.format(**self._client("protopyramid")))
         self._write("run-python", CLIENT.format(**self._client("python")))
         self._write("make", f'#!/bin/sh\nexec /usr/bin/make --dry-run -C "{PROJECT}" "$@"\n')
-        self._write("curl", '#!/bin/sh\nexec /usr/bin/curl --silent --show-error --fail "$@"\n')
-        (self.tools / "python").symlink_to(sys.executable)
+        self._write("curl", CURL)
+        self._write("python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         self.server = subprocess.Popen(
             [sys.executable, __file__, self.address],
             stdout=subprocess.PIPE,
@@ -120,19 +126,17 @@ class Shell:
         self.server.wait()
 
     def run(self, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-        """Run a block of shell; what its last server answers to is put in place of port 8000."""
-        return self._start(["bash", "-euo", "pipefail", "-c", self._addressed(text, folder)], folder)
+        """Run a block of shell."""
+        return self._start(["bash", "-euo", "pipefail", "-c", text], folder)
 
     def python(self, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
-        """Run Python code in a process of its own."""
-        script = folder / "snippet.py"
-        script.write_text(self._addressed(text, folder), encoding="utf-8")
-        return self._start([str(self.tools / "run-python"), str(script)], folder)
-
-    def _addressed(self, text: str, folder: Path) -> str:
+        """Run Python code in a process of its own; port 8000 stands for that of the last server."""
         log = folder / "serve.log"
-        served = log.read_text().splitlines()[0].rstrip("/") if log.exists() else None
-        return text if served is None else text.replace("http://127.0.0.1:8000", served)
+        if log.exists():
+            text = text.replace("http://127.0.0.1:8000/", log.read_text().splitlines()[0])
+        script = folder / "snippet.py"
+        script.write_text(text, encoding="utf-8")
+        return self._start([str(self.tools / "run-python"), str(script)], folder)
 
     def _start(self, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
         path = f"{self.tools}{os.pathsep}{os.environ['PATH']}"

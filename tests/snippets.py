@@ -38,7 +38,9 @@ class Snippet:
 
     @property
     def commands(self) -> list[list[str]]:
-        """The words of each command line, continued lines joined, comments left out."""
+        """The words of each command line, comments left out; none of Python and TOML."""
+        if self.language in ("python", "toml"):
+            return []
         return [shlex.split(line, comments=True) for line in self.logical_lines]
 
 

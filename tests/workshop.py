@@ -1,4 +1,4 @@
-"""A folder with everything that the commands in README and docs name: small data, films, downloads, a tiny run."""
+"""A folder with everything that the commands in README and docs name: data, films, downloads, a tiny run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def build(folder: Path, shell: Shell) -> None:
     """Make the folder; one tiny training, the rest is written."""
     for seed, name in enumerate(("data", "cmmd", "cesm")):
         write_phantoms(folder / name, seed=seed, patients=10, size=64, splits=(0.6, 0.2, 0.2))
-    for name in ("cases", "drawn", "."):
+    for name in ("cases", "."):
         shutil.copytree(folder / "data", folder / name, dirs_exist_ok=True)
     done = shell.run(
         "protopyramid train protopyramid --data data/manifest.csv --out runs/first", folder
@@ -47,13 +47,13 @@ def build(folder: Path, shell: Shell) -> None:
 def _films(folder: Path) -> None:
     """Larger pictures around the phantoms, with the lesion boxes in their pixels."""
     rows = []
-    (folder / "films").mkdir()
+    (folder / "hospital").mkdir()
     for sample in read_manifest(folder / "data/manifest.csv").samples:
         pixels = np.asarray(Image.open(sample.image))
         film = np.full((240, 160), np.median(pixels), pixels.dtype)
         x, y = CORNER
         film[y : y + pixels.shape[0], x : x + pixels.shape[1]] = pixels
-        path = f"films/{Path(sample.name).name}"
+        path = f"hospital/{Path(sample.name).name}"
         Image.fromarray(film).save(folder / path)
         box = sample.box or ("", "", "", "")
         shifted = [v if v == "" else v + CORNER[i % 2] for i, v in enumerate(box)]
