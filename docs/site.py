@@ -6,6 +6,7 @@ mkdocs calls `on_files`; `python docs/site.py` prints the pages.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from protopyramid.config.units import UNITS
 PAPER = "fpn-iaia-bl"
 OURS = "protopyramid"
 COMMANDS, SETTINGS = "reference/commands.md", "reference/settings.md"
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+DOCS = Path(__file__).resolve().parent
+NOTEBOOKS = DOCS.parent / "notebooks"
+RELATIVE_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((\.\./[^)#]+)\)")
 SCHEDULE = "train.schedule"
 
 
@@ -35,6 +38,18 @@ def on_files(files: Any, config: Any) -> Any:
     for name, text in pages().items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Links to files of the repository that are not pages, such as studies, become their names."""
+    folder = Path(page.file.abs_src_path).parent if page.file.abs_src_path else DOCS
+
+    def named(match: re.Match[str]) -> str:
+        path = (folder / match[2]).resolve()
+        inside = path.is_relative_to(DOCS) or not path.exists()
+        return match[0] if inside else f"`{path.relative_to(DOCS.parent).as_posix()}`"
+
+    return RELATIVE_LINK.sub(named, markdown)
 
 
 def pages() -> dict[str, str]:
@@ -113,7 +128,7 @@ def phases() -> list[str]:
     """The settings of a phase of the schedule, whose values differ from phase to phase."""
     parts = [
         f"\n## {SCHEDULE}\n",
-        "A list of phases, `[[train.schedule]]` in TOML, each with a `step`. Presets spell their schedules.\n",
+        "A list of phases, `[[train.schedule]]` in TOML, each with a `step`; every preset spells its own.\n",
         row("key", "of the steps", "meaning", "unit", "default"),
         "|---" * 5 + "|",
     ]
