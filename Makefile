@@ -43,6 +43,7 @@ comma := ,
 FOLDS = $(foreach seed,$(subst $(comma), ,$(SEEDS)),$(OUTLINED)/seed-$(seed)/protopyramid-all)
 
 model: PIECE = --variants protopyramid-all --seeds $(SEEDS)
+model: KEPT =
 model: results-outlined
 	mkdir -p model
 	$(BIN)/protopyramid train margins --data $(OUTLINED)/margins.csv --out model/run --resume $(SETTINGS)
@@ -128,12 +129,14 @@ results-looks: setup
 	$(BIN)/protopyramid study studies/cbis-looks.toml --out results/cbis-long $(REAL)
 
 # Film and digital mammograms: the three manifests are joined first. Pieces: PIECE="--seeds 0 --variants vgg16-all,protopyramid-all"
+# Results of earlier pieces are in studies/kept/outlined, so a run that was measured is not trained again.
 OUTLINED = results/outlined
+KEPT = --kept studies/kept/outlined
 PIECE ?=
 
 results-outlined: setup
 	$(BIN)/protopyramid data join film=$(CBIS) cmmd=$(CMMD) cesm=$(CESM) $(OUTLINED)/margins.csv
-	$(BIN)/protopyramid study studies/outlined.toml --out $(OUTLINED) $(SETTINGS) --workers $(WORKERS) --data $(OUTLINED)/margins.csv $(PIECE)
+	$(BIN)/protopyramid study studies/outlined.toml --out $(OUTLINED) $(SETTINGS) --workers $(WORKERS) --data $(OUTLINED)/margins.csv $(KEPT) $(PIECE)
 
 # Measures the runs that results-phantom and results-cbis have trained; trains nothing.
 results-faithfulness: setup

@@ -271,3 +271,39 @@ def test_evaluate_takes_one_source(by_source, capsys):
     assert "source two" in capsys.readouterr().out
     assert main(["evaluate", str(out / "seed-0/ours-all"), "--source", "three"]) == 2
     assert "its sources are one, two" in capsys.readouterr().err
+
+
+def test_kept_results_give_the_same_tables_without_the_runs(by_source, tmp_path, capsys):
+    command, out = by_source
+    kept = tmp_path / "kept"
+    assert main([*command, "--kept", str(kept)]) == 0
+    capsys.readouterr()
+    files = [path for path in kept.rglob("*") if path.is_file()]
+    assert files and {path.suffix for path in files} == {".json", ".csv"}
+    assert not any(str(out.parent) in path.read_text() for path in files)  # no path of a machine
+    elsewhere = [*command[:3], str(tmp_path / "elsewhere"), *command[4:], "--kept", str(kept)]
+    assert main(elsewhere) == 0
+    assert not list((tmp_path / "elsewhere").rglob("model.safetensors"))  # nothing was trained
+    text = (tmp_path / "elsewhere/sources.md").read_text()
+    assert text == (out / "sources.md").read_text()
+
+
+def test_kept_results_of_other_settings_are_not_taken(by_source, tmp_path, capsys):
+    command, _ = by_source
+    kept = tmp_path / "kept"
+    one = ["--variants", "vgg-all"]
+    assert main([*command, "--kept", str(kept), *one]) == 0
+    settings = kept / "seed-0/vgg-all/settings.json"
+    settings.write_text(settings.read_text().replace('"image_size": 48', '"image_size": 64'))
+    elsewhere = [*command[:3], str(tmp_path / "elsewhere"), *command[4:], "--kept", str(kept)]
+    assert main([*elsewhere, *one]) == 0
+    assert (tmp_path / "elsewhere/seed-0/vgg-all/model.safetensors").is_file()
+    assert '"image_size": 48' in settings.read_text()
+
+
+def test_only_results_by_source_are_kept(tmp_path, capsys):
+    file = tmp_path / "study.toml"
+    file.write_text('title = "T"\n[[variants]]\nname = "a"\npreset = "vgg16"\n')
+    command = ["study", str(file), "--out", str(tmp_path / "out"), "--kept", str(tmp_path)]
+    assert main(command) == 2
+    assert "--kept" in capsys.readouterr().err

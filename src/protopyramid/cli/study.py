@@ -33,6 +33,13 @@ def study(
     fold: Annotated[
         int | None, typer.Option(min=0, help="With --only: run this fold only (dealing = 2).")
     ] = None,
+    kept: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Results by source, without models: kept ones are not trained again, new ones are added.",
+        ),
+    ] = None,
 ) -> None:
     """Train and measure the variants of a study with every seed, and write its tables.
 
@@ -47,7 +54,7 @@ def study(
         raise UserError(f"{file}: no such study; give a TOML file, as in studies/phantom.toml")
     from protopyramid.studies.study import Place, run_study
 
-    place = Place(file, out, data, tuple(set_ or ()))
+    place = Place(file, out, data, tuple(set_ or ()), kept)
     if only:
         _one(place, only, chosen, fold)
         return

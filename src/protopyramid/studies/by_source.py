@@ -14,6 +14,7 @@ from protopyramid.evaluation.split import evaluated_split
 from protopyramid.explanations.saliency import METHODS
 from protopyramid.metrics.localisation import BothScales
 from protopyramid.runs import layout
+from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run
 from protopyramid.studies.results import AGAIN
 from protopyramid.utils import typed_json
@@ -75,7 +76,10 @@ def on_source(run: Run, name: str, source: str) -> OnSource | None:
     if not _is_measured(run, source):
         return None
     part = layout.part(SPLIT, source)
-    evaluation, saliency = read_evaluation(run.folder, SPLIT, source), _saliency(run, part)
+    evaluation, saliency = (
+        read_evaluation(run.folder, SPLIT, source),
+        read_saliency(run.folder, part),
+    )
     assert evaluation is not None and saliency is not None
     table = run.folder / layout.evaluation(part, "csv")
     return OnSource(read_rows(table, name, evaluation), saliency.methods)
@@ -83,7 +87,7 @@ def on_source(run: Run, name: str, source: str) -> OnSource | None:
 
 def _is_measured(run: Run, source: str) -> bool:
     evaluation = read_evaluation(run.folder, SPLIT, source)
-    saliency = _saliency(run, layout.part(SPLIT, source))
+    saliency = read_saliency(run.folder, layout.part(SPLIT, source))
     if evaluation is None or saliency is None:
         return False
     return (
@@ -91,9 +95,10 @@ def _is_measured(run: Run, source: str) -> bool:
     )
 
 
-def _saliency(run: Run, part: str) -> SaliencyPrecision | None:
-    path = run.folder / layout.saliency(part)
+def read_saliency(folder: RunFolder, part: str) -> SaliencyPrecision | None:
+    """Where saliency maps of a run activate on a part of its test rows; None where that is unknown."""
+    path = folder / layout.saliency(part)
     if not path.is_file():
         return None
-    content = run.folder.read_json(layout.saliency(part))
+    content = folder.read_json(layout.saliency(part))
     return typed_json.from_json(SaliencyPrecision, content, path, AGAIN)

@@ -22,7 +22,15 @@ from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
 from protopyramid.studies.by_source import OnSource, on_source, tested_sources
 from protopyramid.studies.job import Job, do, measurement, prepare_data
-from protopyramid.studies.plan import CACHE, COMPARISON, Replicate, Study, read_study
+from protopyramid.studies.kept import keep, kept_on_source, kept_run
+from protopyramid.studies.plan import (
+    CACHE,
+    COMPARISON,
+    Replicate,
+    Study,
+    read_study,
+    variant_config,
+)
 from protopyramid.studies.pool import Key, Task, python, run_tasks
 from protopyramid.studies.results import Measurement
 from protopyramid.studies.source_tables import LEGEND as SOURCE_LEGEND
@@ -80,6 +88,7 @@ class Place:
     out: Path
     data: Path | None = None
     settings: tuple[str, ...] = ()  # KEY=VALUE
+    kept: Path | None = None  # folder of results without models (kept.py)
 
     def read(self) -> Study:
         """The study with the settings on top."""
@@ -118,9 +127,11 @@ def run_study(
         study = study.only(variants)
     if seeds:
         study = study.model_copy(update={"seeds": list(seeds)})
+    if place.kept is not None and not study.by_source:
+        raise UserError("--kept: only results by source can be kept; leave the option out")
     for replicate in study.replicates:
         prepare_data(study, place.out, replicate, place.data, workers)
-    jobs = jobs_of(study, place)
+    jobs = _unkept(study, place)
     tasks = {(job.replicate.label, job.variant.name): _task(job, place) for job in jobs}
     run_tasks(tasks, workers, say, _cache_remover(jobs))
     return write_result(study, place)
@@ -179,7 +190,9 @@ def write_result_by_source(study: Study, place: Place) -> str:
         if job.variant.shown:
             for source in sources:
                 each = found.setdefault(job.variant.name, {}).setdefault(source, [])
-                each.append(_measured_on(job, source))
+                each.append(_measured_on(job, place, source))
+            if place.kept is not None and (job.run / layout.MODEL).is_file():
+                keep(RunFolder(job.run), _kept(job, place.kept), sources)
     tables = Tables(study.shown, sources, found)
     negative = tables.negative_class()
     control = render_control(
@@ -200,13 +213,46 @@ def write_result_by_source(study: Study, place: Place) -> str:
     return text
 
 
-def _measured_on(job: Job, source: str) -> OnSource:
+def _measured_on(job: Job, place: Place, source: str) -> OnSource:
     measured = None
     if (job.run / layout.MODEL).is_file():
         measured = on_source(load_run(job.run), job.variant.name, source)
+    elif place.kept is not None:
+        measured = _kept_on(job, place.kept, source)
     if measured is None:
         raise UserError(f"{job.run}: is not finished; run the study again without --only")
     return measured
+
+
+def _unkept(study: Study, place: Place) -> list[Job]:
+    """The jobs that are to be done: those whose results are not kept, and those that they start from."""
+    jobs = jobs_of(study, place)
+    if place.kept is None:
+        return jobs
+    todo: list[Job] = []
+    for job in reversed(jobs):  # those that a variant starts from come before it
+        needed = any(
+            (job.replicate, job.variant.name) == (other.replicate, other.variant.after)
+            for other in todo
+        )
+        if needed or (job.run / layout.MODEL).is_file() or not _is_kept(job, place):
+            todo.insert(0, job)
+    return todo
+
+
+def _is_kept(job: Job, place: Place) -> bool:
+    sources = tested_sources(prepare_data(job.study, job.out, job.replicate, job.data))
+    assert place.kept is not None
+    return all(_kept_on(job, place.kept, source) is not None for source in sources)
+
+
+def _kept_on(job: Job, root: Path, source: str) -> OnSource | None:
+    config = variant_config(job.study, job.variant, job.replicate.seed, job.folder)
+    return kept_on_source(_kept(job, root), config, job.variant.name, source)
+
+
+def _kept(job: Job, root: Path) -> RunFolder:
+    return kept_run(root, job.replicate.folder, job.variant.name)
 
 
 def render(study: Study, rows: Sequence[Row]) -> str:

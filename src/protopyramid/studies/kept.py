@@ -1,0 +1,102 @@
+"""What was measured of the runs of a study, kept without their models.
+
+    study studies/outlined.toml --out results/outlined --kept studies/kept/outlined …
+
+A long study is trained in pieces, on machines that come and go. A folder of kept results, small enough for
+a repository, holds the settings of every run and, for every source, its evaluation, the probabilities behind
+it and the localisation of saliency maps: all that the tables are made of. A run that is kept is not trained
+again, unless another one starts from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from protopyramid.config import load_config
+from protopyramid.config.schema import Config
+from protopyramid.errors import UserError
+from protopyramid.evaluation.comparison import read_rows
+from protopyramid.evaluation.results import read_evaluation
+from protopyramid.runs import layout
+from protopyramid.runs.folder import RunFolder
+from protopyramid.studies.by_source import SPLIT, OnSource, read_saliency
+from protopyramid.utils import typed_json
+from protopyramid.utils.csv_files import read_columns
+from protopyramid.utils.tables import csv_text
+
+SETTINGS = "settings.json"
+# Settings that say where and how fast a run was trained, not what was trained.
+ELSEWHERE = (
+    ("model", "backbone", "weights"),
+    ("train", "precision"),
+    ("train", "threads"),
+    ("train", "cache"),
+)
+DIGITS = 6  # of a probability
+
+
+def keep(run: RunFolder, kept: RunFolder, sources: Sequence[str]) -> None:
+    """Copy the results of a run on these sources, and its settings; paths of this machine stay here."""
+    for source in sources:
+        part = layout.part(SPLIT, source)
+        evaluation, saliency = read_evaluation(run, SPLIT, source), read_saliency(run, part)
+        assert evaluation is not None and saliency is not None
+        content = evaluation.to_json() | {"manifest": Path(evaluation.manifest).name}
+        kept.write_json(layout.evaluation(part), content)
+        rows = _rows(run / layout.evaluation(part, "csv"), evaluation.classes)
+        kept.write_text(layout.evaluation(part, "csv"), rows)
+        kept.write_json(layout.saliency(part), typed_json.to_json(saliency))
+    kept.write_json(SETTINGS, _what(load_config(run / layout.CONFIG)))  # last: now it is kept
+
+
+def kept_on_source(kept: RunFolder, config: Config, name: str, source: str) -> OnSource | None:
+    """What is kept of a run on a source; None where nothing is, or what is kept has other settings."""
+    if not (kept / SETTINGS).is_file() or _what(_config(kept)) != _what(config):
+        return None
+    part = layout.part(SPLIT, source)
+    evaluation, saliency = read_evaluation(kept, SPLIT, source), read_saliency(kept, part)
+    if evaluation is None or saliency is None:
+        return None
+    rows = read_rows(kept / layout.evaluation(part, "csv"), name, evaluation)
+    return OnSource(rows, saliency.methods)
+
+
+def kept_run(root: Path, replicate: str, variant: str) -> RunFolder:
+    """Where the results of a run are kept."""
+    return RunFolder(root / replicate / variant)
+
+
+def _rows(path: Path, classes: Sequence[str]) -> str:
+    """The table of an evaluation: hash, label and patient of each image, and what the model said of it."""
+    columns = [f"probability_{name}" for name in classes]
+    facts = ["hash", "label", "patient"]
+    found = read_columns(path, [*facts, *columns], "evaluate the run again")
+    values = [
+        [*(row[name] for name in facts), *(f"{float(row[name]):.{DIGITS}g}" for name in columns)]
+        for row in found
+    ]
+    return csv_text([*facts, *columns], values)
+
+
+def _config(kept: RunFolder) -> Config:
+    """The settings of a kept run, with today's defaults for keys that it does not have."""
+    try:
+        return Config.model_validate(kept.read_json(SETTINGS))
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise UserError(f"{kept / SETTINGS}: {place} cannot be read; delete its folder") from None
+
+
+def _what(config: Config) -> dict[str, Any]:
+    """The settings, without those that say where."""
+    tree: dict[str, Any] = config.model_dump(mode="json")
+    for *path, last in ELSEWHERE:
+        branch = tree
+        for key in path:
+            branch = branch[key]
+        branch.pop(last, None)
+    return tree
