@@ -39,7 +39,7 @@ COMMANDS = {
     "faithfulness": "faithfulness {out}/run --data {data} --images 1",
     "explain": "explain {world}/run {world}/lesion.png --out {out}",
     "predict": "predict {world}/run {world}/lesion.png --out {out}/predictions.csv",
-    "compare": "compare {world}/run {world}/other --out {out} --data {data} --no-figures",
+    "compare": "compare {world}/run {world}/other --out {out} --no-figures",
     "prototypes": "prototypes {world}/run --out {out} --data {data}",
     "edit": "prototypes {world}/run --remove 1 --out {out}/edited --data {data}",
     "export": "export {world}/run --format torch-export --out {out}/model.pt2",
