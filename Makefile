@@ -67,11 +67,14 @@ browser:
 test-fast: setup
 	$(BIN)/python -m pytest -q -n 2 -m "not slow"
 
-# Every entry point with every kind of bad input: more than 5,000 cases, an hour or so on one core.
+# Every entry point with every kind of bad input: more than 5,000 cases, an hour or so on one core. Then longer
+# searches of hypothesis, and every command struck at every one of its writes.
 # One part of them: make test-hostile HOSTILE="--part 1/8".
 HOSTILE ?=
 test-hostile: setup
 	$(BIN)/python -m tests.hostile $(HOSTILE)
+	EXAMPLES=500 $(BIN)/python -m pytest -q tests/hostile/test_parsers.py
+	FAULTS=all $(BIN)/python -m pytest -q tests/faults tests/training/test_kill.py
 
 # Known vulnerabilities of the pinned versions (where the network can be asked) and their licences.
 audit: setup
@@ -145,4 +148,4 @@ results-faithfulness: setup
 	$(BIN)/python -m protopyramid.studies.faithfulness_table studies/faithfulness.toml --results results
 
 clean:
-	rm -rf build dist demo .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis site
+	rm -rf build dist demo .audit .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis site

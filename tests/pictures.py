@@ -40,3 +40,11 @@ def save_dicom_noise(
     dataset.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
     dataset.save_as(path, enforce_file_format=False)
     return values
+
+
+def save_film(path: Path, seed: int = 0) -> None:
+    """Write a film of 200 x 160 pixels: bright tissue on the left, black air on the right."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = np.zeros((200, 160), np.uint8)
+    values[:, :120] = np.random.default_rng(seed).integers(120, 220, (200, 120))
+    Image.fromarray(values).save(path)

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS, LOCK = ROOT / "constraints.txt", ROOT / "requirements.lock"
 NAME = "protopyramid"
+AUDIT = "pip-audit==2.10.1"  # in an environment of its own: its parts are not ours
+AUDIT_FOLDER = ROOT / ".audit"
 # Licences that may come with the package and its extras: permissive ones, and those whose conditions hold for
 # changed files of the library alone (MPL). No GPL, AGPL or SSPL.
 ALLOWED = (
@@ -114,26 +116,79 @@ def check_licences() -> int:
 
 # -- vulnerabilities -----------------------------------------------------------------------------
 def check_vulnerabilities() -> int:
-    """pip-audit on the pinned versions; said and left out where it is not installed or cannot ask."""
-    program = shutil.which("pip-audit") or shutil.which(
-        "pip-audit", path=str(Path(sys.executable).parent)
-    )
+    """Ask pip-audit about the pinned versions; 1 where one is known to be vulnerable.
+
+    Where it cannot be installed or cannot ask its database, one line says so, and 0 is returned.
+    """
+    program = audit_program()
     if program is None:
+        print(f"{AUDIT} could not be installed: vulnerabilities were not looked up")
+        return 0
+    words = ["--no-deps", "--disable-pip", "--progress-spinner", "off", "--format", "json"]
+    done = subprocess.run(
+        [str(program), *words, "--requirement", str(CONSTRAINTS)], capture_output=True, text=True
+    )
+    packages = audited(done.stdout)
+    left_out = [each for each in packages if "skip_reason" in each]
+    if len(left_out) == len(packages):
+        reason = left_out[0]["skip_reason"] if left_out else done.stderr.strip()[-200:]
         print(
-            "pip-audit is not installed (pip install pip-audit): vulnerabilities were not looked up"
+            f"pip-audit could not ask its database: vulnerabilities were not looked up ({reason})"
         )
         return 0
-    done = subprocess.run(
-        [program, "--no-deps", "--disable-pip", "--requirement", str(CONSTRAINTS)],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    print(done.stdout)
-    offline = "ConnectionError" in done.stderr or "Max retries" in done.stderr
-    if offline:
-        print("pip-audit could not ask its database: vulnerabilities were not looked up")
-        return 0
-    print(done.stderr[-2000:], file=sys.stderr)
-    return 1 if done.returncode else 0
+    found = vulnerabilities(packages)
+    for line in found:
+        print(line, file=sys.stderr)
+    asked = len(packages) - len(left_out)
+    print(
+        f"known vulnerabilities of {asked} pinned versions: {len(found)}; {len(left_out)} not looked up"
+    )
+    return 1 if found else 0
+
+
+def audit_program() -> Path | None:
+    """pip-audit: the one that is installed, or one in an environment of its own; None without either."""
+    installed = shutil.which("pip-audit")
+    if installed:
+        return Path(installed)
+    program = AUDIT_FOLDER / "bin/pip-audit"
+    if not program.is_file():
+        commands = (
+            [sys.executable, "-m", "venv", str(AUDIT_FOLDER)],
+            [str(AUDIT_FOLDER / "bin/python"), "-m", "pip", "install", "--quiet", AUDIT],
+        )
+        for command in commands:
+            if subprocess.run(command, capture_output=True).returncode:
+                return None
+    return program
+
+
+def audited(output: str) -> list[dict[str, Any]]:
+    """The packages in pip-audit's JSON; none where it is not an answer.
+
+    >>> audited("")
+    []
+    """
+    try:
+        found = json.loads(output)["dependencies"]
+    except (ValueError, KeyError, TypeError):
+        return []
+    return [each for each in found if isinstance(each, dict)]
+
+
+def vulnerabilities(packages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is known of packages, one line each.
+
+    >>> known = {"id": "PYSEC-1", "fix_versions": ["2"]}
+    >>> vulnerabilities([{"name": "a", "version": "1", "vulns": [known]}, {"name": "b", "skip_reason": "x"}])
+    ['a 1: PYSEC-1, mended in 2']
+    """
+    return [
+        f"{each['name']} {each['version']}: {known['id']}"
+        + (f", mended in {', '.join(known['fix_versions'])}" if known["fix_versions"] else "")
+        for each in packages
+        for known in each.get("vulns", ())
+    ]
 
 
 # -- hashes --------------------------------------------------------------------------------------

@@ -151,6 +151,16 @@ def test_a_warning_of_our_own_code_is_one_line(capsys) -> None:
     assert capsys.readouterr().err == "protopyramid: warning: class x has\\n3 patients\n"
 
 
+def test_a_warning_is_said_once_wherever_it_comes_from(capsys) -> None:
+    places = [str(cli.PACKAGE / name) for name in ("api.py", "evaluation/evaluate.py")]
+    with cli.one_line_warnings():
+        warnings.simplefilter("always")
+        for line, text in enumerate(["at the border", "at the border", "below chance"]):
+            warnings.warn_explicit(text, UserWarning, places[line % 2], line)
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"protopyramid: warning: {text}" for text in ("at the border", "below chance")]
+
+
 def test_a_warning_of_other_code_keeps_its_place() -> None:
     script = (
         "import warnings; from protopyramid.cli.main import one_line_warnings\n"

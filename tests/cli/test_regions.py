@@ -59,6 +59,9 @@ def test_a_table_of_films_is_explained_and_predicted(
     assert [row["predicted"] for row in rows] == [each["predicted"] for each in found]
     capsys.readouterr()
     assert main(["predict", folder, str(table), "--out", str(predictions)]) == 0
+    assert "2 of 2 images are whole films" in capsys.readouterr().err
+    assert rows_of(predictions) == rows
+    assert main(["predict", folder, str(table), "--crop", "none", "--out", str(predictions)]) == 0
     told = capsys.readouterr().err
     assert "lesion boxes are not used" in told and "--crop lesion" in told
 

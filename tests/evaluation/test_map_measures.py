@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from protopyramid.evaluation.evaluate import annotation_masks
 from protopyramid.evaluation.faithfulness import measure_faithfulness
@@ -72,6 +73,45 @@ def test_measures_are_shares_and_pointing_is_that_of_the_peak(new_run) -> None:
                 assert found[row, 3] == float(image.fine[0][place])
             assert found[row, 7] == image.fine.double().mean().item()
         assert ((found[:, 3:] >= 0) & (found[:, 3:] <= 1)).all()
+
+
+def part_at(image: ImageUnderTest, activation: np.ndarray) -> str:
+    """What the highest pixel of a map lies on, in words."""
+    place = np.unravel_index(int(activation.argmax()), activation.shape)
+    if image.fine[0].numpy()[place]:
+        return "annotation"
+    return "box" if image.lesion[0].numpy()[place] else "surroundings"
+
+
+def strongest_pixels(activation: np.ndarray) -> set[int]:
+    """The pixels at or above the 95th percentile."""
+    return set(np.flatnonzero(activation >= np.quantile(activation, 0.95)).tolist())
+
+
+def test_stability_and_continuity_are_those_of_plain_loops(new_run) -> None:
+    """Noise of deviation .2 (at most .25) in normalised values: peaks on one part, and sets of pixels."""
+    run = new_run(**SMALL)
+    continuities = []
+    for image in images_of(run, 4):
+        perturbed = perturbed_image(run.model, run.config.data, image.pixels, None)
+        tested = [1, 8, 12]
+        shown = strongest_region(upsampled(perturbed, tested))
+        found = map_measures(run, perturbed, image, tested, shown)
+        draw = torch.randn(
+            image.pixels.shape, generator=torch.Generator().manual_seed(image.number)
+        )
+        noise = np.clip(0.2 * draw.numpy(), -0.25, 0.25) * run.config.data.std[0]
+        again = perturbed_image(
+            run.model, run.config.data, image.pixels + torch.from_numpy(noise), None
+        )
+        for row, index in enumerate(tested):
+            before, after = (upsampled(each, [index])[0].numpy() for each in (perturbed, again))
+            first, second = strongest_pixels(before), strongest_pixels(after)
+            assert found[row, 9] == (part_at(image, before) == part_at(image, after))
+            assert abs(found[row, 10] - len(first & second) / len(first | second)) < 0.01
+            continuities.append(found[row, 10])
+    assert min(continuities) < 1  # the noise does something, or the test shows nothing
+    assert np.mean(continuities) > 0
 
 
 def test_measures_over_prototypes_take_own_class_images(new_run) -> None:

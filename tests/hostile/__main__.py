@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=4, help="Draws of each kind that is random.")
     parser.add_argument("--part", default="1/1", help="Only the cases of one part, as in 2/3.")
     parser.add_argument(
-        "--only", default="", help="Only cases whose entry point or kind has these words."
+        "--only", action="append", help="Only cases whose entry point or kind has these words."
     )
     parser.add_argument(
         "--sample", type=int, default=0, help="Only this many cases, drawn at random."
@@ -32,7 +32,7 @@ def main() -> int:
     torch.set_num_threads(1)
     from .runner import Runner, all_cases
 
-    chosen = [case for case in all_cases(options.seeds) if options.only in case.name]
+    chosen = [case for case in all_cases(options.seeds) if _is_wanted(case.name, options.only)]
     part, parts = map(int, options.part.split("/"))
     random.Random(0).shuffle(chosen)
     chosen = chosen[part - 1 :: parts]
@@ -69,6 +69,10 @@ def main() -> int:
     print(f"\nexit codes: {dict(codes)}; slowest: {slowest[0] if slowest else ''}")
     print(f"{len(chosen)} cases in {time.monotonic() - start:.0f} s, {len(failed)} failed")
     return 1 if failed else 0
+
+
+def _is_wanted(name: str, only: list[str] | None) -> bool:
+    return not only or any(words in name for words in only)
 
 
 if __name__ == "__main__":

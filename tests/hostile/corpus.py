@@ -377,7 +377,8 @@ def bad_table(path: Path, good: bytes, rng: random.Random) -> None:
 
 def many_rows(path: Path, good: bytes, rng: random.Random) -> None:
     header, *rows = good.decode().splitlines()
-    path.write_text("\n".join([header, *(rows * 3000)[:20_000]]) + "\n")
+    count = 3000 if path.suffix == ".csv" else 75_000  # each row of a table is an image to be read
+    path.write_text("\n".join([header, *(rows * count)[:count]]) + "\n")
 
 
 def other_words(path: Path, good: bytes, rng: random.Random) -> None:
@@ -422,6 +423,69 @@ def bad_book(path: Path, good: bytes, rng: random.Random) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book:
         for each, content in parts.items():
             book.writestr(each, content)
+
+
+def other_model(path: Path, good: bytes, rng: random.Random) -> None:
+    """A packed model with another file or name in it, and the digests that it then should have."""
+    import hashlib
+
+    with zipfile.ZipFile(io.BytesIO(good)) as packed:
+        parts = {name: packed.read(name) for name in packed.namelist()}
+    told = json.loads(parts.pop("model.json"))
+    name = rng.choice(
+        ["prototypes.json", "data.json", "config.toml", "format", "MODEL_CARD.md", *parts]
+    )
+    body = parts.get(name, b"")
+    act = rng.random()
+    if act < 0.4 and name.endswith(".json"):
+        parts[name] = json.dumps(changed_tree(json.loads(body), rng)).encode(errors="replace")
+    elif act < 0.4 and name.endswith(".toml"):
+        other_toml(path, body, rng)
+        parts[name] = path.read_bytes()
+    elif act < 0.6 and name.endswith(".safetensors"):
+        weights_header(path, body, rng)
+        parts[name] = path.read_bytes()
+    elif act < 0.75:
+        parts[str(rng.choice(NAMES)) or "x"] = parts.pop(name, b"")
+    elif act < 0.9:
+        content = bytearray(body or b"x")
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        parts[name] = bytes(content)
+    else:
+        told = changed_tree(told, rng)
+    if isinstance(told, dict) and act < 0.9:
+        told["files"] = {
+            each: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for each, content in parts.items()
+        }
+    path.unlink(missing_ok=True)
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("model.json", json.dumps(told))
+        for each, content in parts.items():
+            with suppress(ValueError, UnicodeError):
+                packed.writestr(each, content)
+
+
+def other_database(path: Path, good: bytes, rng: random.Random) -> None:
+    """A database with one value changed, one table gone, or another table in it."""
+    import sqlite3
+
+    path.write_bytes(good)
+    connection = sqlite3.connect(path)
+    tables = [
+        ("study", "plan"), ("study", "format"), ("readers", "name"), ("answers", "margin"),
+        ("answers", "confidence"), ("answers", "seconds"), ("answers", "place"), ("answers", "stage"),
+        ("suggestions", "probabilities"), ("suggestions", "margin"), ("answers", "at"),
+    ]  # fmt: skip
+    table, column = rng.choice(tables)
+    value = rng.choice([v for v in VALUES if isinstance(v, str | int | float | None)] + [b"\xff\0"])
+    with suppress(sqlite3.Error, OverflowError, UnicodeError):
+        if rng.random() < 0.8:
+            connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
+        else:
+            connection.execute(f"DROP TABLE {table}")
+    connection.commit()
+    connection.close()
 
 
 # -- pictures and weights ------------------------------------------------------------------------
@@ -570,7 +634,8 @@ SHAPES: dict[str, dict[str, Kind]] = {
     "txt": {"other words": other_words, "other numbers": other_numbers, "many rows": many_rows},
     "xml": {"other words": other_words, "other numbers": other_numbers, "nested": nested},
     "xlsx": {"bad workbook": bad_book},
-    "zip": {"bad archive": bad_book},
+    "zip": {"bad archive": bad_book, "other model": other_model},
+    "sqlite": {"other database": other_database},
     "safetensors": {"weights header": weights_header, "pickled call": pickled_call},
     "pth": {"pickled call": pickled_call},
 }  # fmt: skip

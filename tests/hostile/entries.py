@@ -41,6 +41,9 @@ class FileEntry:
 TRAIN = f"train tiny.toml --data data/manifest.csv --out {OUT}"
 STUDY = f"study {{slot}} --data data/manifest.csv --out {OUT} --only a"
 WEIGHTS = f"{TRAIN} --set model.backbone.weights={{slot}}"
+EXPLAIN = "explain {run} pictures/a.png --out new"
+COMPARE = "compare judged other --out new --no-figures"
+CARD = "models card run --words {slot} --data data/manifest.csv --fold run --out new"
 NEGATIVES = f"data negatives films/films.csv {OUT} --count 4 --workers 1"
 FILMS = NEGATIVES.replace("films/films.csv", "{slot}")
 IMPORTS = {
@@ -126,7 +129,25 @@ def _files() -> list[FileEntry]:
         FileEntry("data negatives", "films/films.csv", FILMS, continues=True),
         FileEntry("models pull", "model.zip", "models pull {slot}"),
         FileEntry("data negatives, a film", "films/0.png", NEGATIVES, continues=True),
+        FileEntry("models pull, then explain", "model.zip", "PULL {slot}"),
+        FileEntry("models pull, catalogue", "catalogue.json", "models pull offered"),
+        FileEntry("models attach", "data/manifest.csv", "models attach pulled {slot}"),
+        FileEntry("models card --words", "words.toml", CARD),
+        FileEntry("data join", "data/manifest.csv", "data join a={slot} new"),
+        FileEntry("readings", "readings/readings.sqlite", "readings readings --out new --bootstrap 5"),
+        FileEntry("serve --annotations", "drawn/manifest.csv", "DRAWN {slot}", continues=True),
     ]  # fmt: skip
+    for file in ("model.json", "data.json"):
+        command = EXPLAIN.replace("{run}", "pulled")
+        entries.append(FileEntry("explain, a pulled model", f"cache/models/pulled/{file}", command))
+    for file, command in (
+        ("thresholds.json", EXPLAIN.replace("{run}", "judged")),
+        ("scores.safetensors", "prototypes judged --remove 1 --out new"),
+        ("evaluation/test.json", COMPARE),
+        ("evaluation/test.csv", COMPARE),
+    ):
+        name = f"{command.split()[0]}, a judged run's {file}"
+        entries.append(FileEntry(name, f"judged/{file}", command))
     for source, slots in IMPORTS.items():
         command = f"data import {FORMATS.get(source, source)} sources/{source} new --workers 1"
         for slot in slots:
@@ -150,7 +171,13 @@ def _files() -> list[FileEntry]:
         (
             "train, begun",
             f"{TRAIN} --resume",
-            [("config.toml", ""), ("data.json", ""), ("metrics.jsonl", "")],
+            [
+                ("config.toml", ""),
+                ("data.json", ""),
+                ("metrics.jsonl", ""),
+                ("checkpoint/files.json", ""),
+                ("checkpoint/00000003.safetensors", ""),
+            ],
         ),
     ):
         for file, shape in files:
@@ -183,6 +210,9 @@ NAMES_IN = [
     NameEntry("train --out", "missing", "train nothing.toml --data data/manifest.csv --out {name}"),
     NameEntry("train --backbone-from", "missing", f"{TRAIN} --backbone-from {{name}}"),
     NameEntry("presets show", "missing", "presets show {name}"),
+    NameEntry("reader, a field", "missing", "FIELDS {name}"),
+    NameEntry("models pull, name", "missing", "models pull {name}"),
+    NameEntry("models pull --name", "missing", "models pull model.zip --name {name}"),
     NameEntry("data check, a class", "class", "data check data/manifest.csv"),
     NameEntry("data check, a patient", "patient", "data check data/manifest.csv"),
     NameEntry("predict, a patient", "patient", "predict run data/manifest.csv --out new"),

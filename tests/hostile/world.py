@@ -15,14 +15,16 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from protopyramid.config import dump_config
-from protopyramid.data.manifest import read_manifest
+from protopyramid.data.manifest import Manifest, read_manifest
 from protopyramid.data.phantoms import write_phantoms
 from protopyramid.model import build_model
+from protopyramid.runs.run import load_run
 
 from .. import pictures
 from ..data.importers.conftest import save_workbook
 from ..harness import tiny
-from ..pictures import save_noise
+from ..pictures import save_film, save_noise
+from ..readings import write_readings
 from ..untrained import COUNTS, write_run
 
 CANARY = b"nobody may touch this"
@@ -52,6 +54,7 @@ def build(folder: Path) -> Path:
     _settings(world)
     _imports(world / "sources")
     _films(world / "films")
+    _judged(world, manifest)
     return world
 
 
@@ -89,6 +92,33 @@ def _pack(world: Path) -> None:
     assert done == 0
 
 
+def _judged(world: Path, manifest: Manifest) -> None:
+    """A run with all that evaluating leaves, a pulled model, a study of readers, and annotations."""
+    from protopyramid import api
+    from protopyramid.cli.main import main
+    from protopyramid.reader.annotations import AnnotationFolder
+    from protopyramid.sharing.pull import pull
+
+    shutil.copytree(world / "run", world / "judged")
+    api.finish(world / "judged")
+    assert main(["evaluate", str(world / "judged"), "--data", str(manifest.path)]) == 0
+    before = os.environ.get("PROTOPYRAMID_CACHE")
+    os.environ["PROTOPYRAMID_CACHE"] = str(world / "cache")
+    pull(str(world / "model.zip"), name="pulled")
+    os.environ.pop("PROTOPYRAMID_CACHE")
+    if before is not None:
+        os.environ["PROTOPYRAMID_CACHE"] = before
+    offer = {"name": "offered", "url": "http://127.0.0.1:9/a.zip", "sha256": "0" * 64}
+    (world / "catalogue.json").write_text(json.dumps({"models": [offer]}))
+    (world / "words.toml").write_text(
+        'name = "a"\nversion = "1"\nsummary = "s"\nlicence = "MIT"\nlimits = ["none"]\n'
+    )
+    write_readings(world / "readings", load_run(world / "run"), manifest)
+    folder = AnnotationFolder(world / "drawn", manifest.samples, manifest.path)
+    folder.save(0, np.ones((64, 64), np.bool_), None)
+    folder.close()
+
+
 def _settings(world: Path) -> None:
     config = tiny()
     (world / "tiny.toml").write_text(dump_config(config))
@@ -102,12 +132,8 @@ def _settings(world: Path) -> None:
 
 
 def _films(folder: Path) -> None:
-    rng = np.random.default_rng(0)
-    folder.mkdir()
     for number in range(2):
-        values = np.zeros((200, 160), np.uint8)
-        values[:, :120] = rng.integers(120, 220, (200, 120))
-        Image.fromarray(values).save(folder / f"{number}.png")
+        save_film(folder / f"{number}.png", number)
     rows = ["image,patient_id,lesion_x0,lesion_y0,lesion_x1,lesion_y1"]
     rows += [f"{number}.png,p{number},20,20,40,40" for number in range(2)]
     (folder / "films.csv").write_text("\n".join(rows) + "\n")

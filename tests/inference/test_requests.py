@@ -73,8 +73,12 @@ def test_a_table_of_films_is_cut_where_its_boxes_are(run: Run, film: Path, tmp_p
     assert [each["label"] for each in records] == ["a", "b"]
     (lesion,) = api.predict(run, film, lesions=[(80, 100, 120, 130)])
     assert records[0]["logits"] == pytest.approx(lesion["logits"], abs=1e-5)
+    with pytest.warns(UserWarning, match="2 of 2 images are whole films.*--crop none"):
+        films = api.predict(run, table)
+    assert [each["region"] for each in films] == [each["region"] for each in records]
+    assert films[0]["logits"] == pytest.approx(records[0]["logits"], abs=1e-5)
     with pytest.warns(UserWarning, match="lesion boxes are not used.*--crop lesion"):
-        whole = api.predict(run, table)
+        whole = api.predict(run, table, crop="none")
     assert whole[0]["logits"] == pytest.approx(whole[1]["logits"], abs=1e-5)
     table.write_text(f"{header}{film},a,80,100,120,130\n{film},b,,,,\n")
     with pytest.warns(UserWarning, match=r"1 of 2 rows have no lesion box \(first row 3\)"):
@@ -84,6 +88,12 @@ def test_a_table_of_films_is_cut_where_its_boxes_are(run: Run, film: Path, tmp_p
         UserError, match="row 2, lesion_x0 to lesion_y1: the box is empty or inverted"
     ):
         api.predict(run, table, crop="lesion")
+
+
+def test_the_boxes_of_a_table_of_crops_are_not_used_but_told(run: Run, manifest) -> None:
+    with pytest.warns(UserWarning, match="lesion boxes are not used.*--crop lesion"):
+        records = api.predict(run, manifest.path, split="test")
+    assert all(each["region"] == {"x0": 0, "y0": 0, "x1": 64, "y1": 64} for each in records)
 
 
 def test_a_run_of_lesion_crops_uses_the_boxes_of_a_table(

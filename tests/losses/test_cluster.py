@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from protopyramid.errors import UserError
 from protopyramid.losses import cluster, separation
 
 # Class 3 has no prototype on level 2, level 4 belongs to class 1 alone.
@@ -155,7 +156,7 @@ def test_over_the_mean_without_a_prototype_is_zero_and_no_nan():
 
 
 def test_over_anything_else_is_refused():
-    with pytest.raises(ValueError, match=r"max.*mean.*median"):
+    with pytest.raises(UserError, match=r"max.*mean.*median"):
         cluster(closeness(), LABELS, CLASSES, LEVELS, over="median")
 
 
@@ -169,5 +170,5 @@ def test_a_nan_is_not_hidden():
 
 
 def test_an_unknown_scope_is_refused():
-    with pytest.raises(ValueError, match=r"level.*all.*class"):
+    with pytest.raises(UserError, match=r"level.*all.*class"):
         cluster(closeness(), LABELS, CLASSES, LEVELS, "class")

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from protopyramid.errors import UserError
 from protopyramid.losses import fine, fine_annotation, fine_grouped, stencil
 
 TOLERANCE = 1e-5  # of float32, relative
@@ -329,7 +330,7 @@ def test_per_pixel_carries_the_loss_across_mask_sizes():
 
 
 def test_an_unknown_combination_is_refused():
-    with pytest.raises(ValueError, match=r"paper.*disjoint.*mine"):
+    with pytest.raises(UserError, match=r"paper.*disjoint.*mine"):
         fine_annotation(*problem(), combine="mine")
 
 

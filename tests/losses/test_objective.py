@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from protopyramid.config.schema import Config
+from protopyramid.errors import UserError
 from protopyramid.losses import build_objective, objective
 from protopyramid.model.network import Evidence
 from protopyramid.model.pooling import Pooling
@@ -459,7 +460,7 @@ def test_an_objective_needs_a_weight_for_every_term():
     tables = (torch.ones(2, 2), torch.ones(2, 2))
     objective.Objective(weights, *tables)
     for wrong in ({"cluster": 1.0}, {**weights, "clutser": 1.0}):
-        with pytest.raises(ValueError, match="expected a weight for each of"):
+        with pytest.raises(UserError, match="expected a weight for each of"):
             objective.Objective(wrong, *tables)
 
 

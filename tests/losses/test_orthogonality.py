@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from protopyramid.errors import UserError
 from protopyramid.losses import orthogonality
 
 CLASSES = torch.tensor([0, 0, 1, 1, 0, 0, 1])
@@ -81,5 +82,5 @@ def test_a_zero_prototype_has_a_finite_gradient():
 
 
 def test_an_unknown_group_is_refused():
-    with pytest.raises(ValueError, match=r"class-level.*class.*all"):
+    with pytest.raises(UserError, match=r"class-level.*class.*all"):
         orthogonality(vectors(), CLASSES, LEVELS, "all")

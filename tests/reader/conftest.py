@@ -97,8 +97,8 @@ def browser() -> Iterator[Any]:
 
 
 @contextmanager
-def serving(*arguments: Any) -> Iterator[str]:
-    """The address of a reader that is started with these arguments."""
+def serving_process(*arguments: Any) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A reader that is started with these arguments, and its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "protopyramid", "serve", *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -106,9 +106,18 @@ def serving(*arguments: Any) -> Iterator[str]:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert process.stdout
-    yield process.stdout.readline().strip()
-    process.terminate()
-    process.communicate(timeout=30)
+    try:
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@contextmanager
+def serving(*arguments: Any) -> Iterator[str]:
+    """The address of a reader that is started with these arguments."""
+    with serving_process(*arguments) as (_, address):
+        yield address
 
 
 @pytest.fixture(scope="module")

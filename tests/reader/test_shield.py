@@ -64,7 +64,9 @@ def test_without_the_token_nothing_is_answered(make_client: MakeClient) -> None:
         assert client.get(path).status_code == 401
     page = client.get("/")
     assert page.status_code == 401 and "password" in page.text
-    assert client.get("/page/login.css").status_code == 200
+    for needed in ("login.css", "login.js", "words.js"):  # by the page that asks for the token
+        assert client.get(f"/page/{needed}").status_code == 200
+    assert client.get("/page/main.js").status_code == 401
     wrong = {"Authorization": "Bearer another"}
     assert client.get("/api/runs", headers=wrong).status_code == 401
     forged = {"Cookie": "protopyramid-8000=forged"}

@@ -215,3 +215,25 @@ def test_without_folders_the_screens_say_how_to_begin(browser: Any, address: str
     for name, option in (("readings", "--readings"), ("annotate", "--annotations")):
         with screen(browser, address, name) as page:
             page.locator(f"#{name} code", has_text=option).wait_for()
+
+
+def test_a_case_unlike_the_training_data_is_said_first_in_a_study(
+    browser: Any, tmp_path: Path
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (224, 224), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    table = tmp_path / "cases.csv"
+    table.write_text("image,label,split\nnoise.png,spiculated,test\n")
+    with (
+        serving("phantoms", "--data", table, "--readings", tmp_path / "readings") as address,
+        screen(browser, address, "readings") as page,
+    ):
+        page.fill(test_id("study-reader"), "Dr Weber")
+        page.click(test_id("study-begin"))
+        page.check(test_id("margin-spiculated"))
+        page.fill(test_id("confidence"), "50")
+        page.check(test_id("birads-3"))
+        page.click(test_id("study-save"))
+        page.wait_for_selector(test_id("study-predicted"))
+        said = page.locator(".aid").inner_text()
+        assert said.startswith("Unlike anything the model has learned")

@@ -66,6 +66,11 @@ def test_the_card_has_every_source_and_its_words(run, predicted) -> None:
     text = release_card(run, words, manifest, predictions)
     for part in ("# m", "Version 2", "set film", "CC BY 4.0", "limit", "ultrasound", "out of fold"):
         assert part in text
+    assert "so far" not in text
+    lesions = [each for each in predictions if each.label != run.config.data.negative_class]
+    fewer = [each for each in predictions if each is not lesions[0]]
+    counted = f"Of {len(lesions)} lesions, {len(lesions) - 1} were tested so far"
+    assert counted in release_card(run, words, manifest, fewer)
     missing = CardWords("m", "2", "what", "MIT", sources={"film": sources["film"]})
     with pytest.raises(UserError, match=r"sources\.cesm"):
         release_card(run, missing, manifest, predictions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -16,14 +18,25 @@ from protopyramid.training.checkpoint import (
     checksum,
     load_best,
     load_checkpoint,
+    restore_model,
     restore_optimiser,
     save_best,
     save_checkpoint,
 )
 from protopyramid.training.parts import make_optimiser
-from protopyramid.training.state import Position, State
+from protopyramid.training.state import Position, PrototypeSource, State
 
-RECORDS = [{"index": 0, "class": "spiculated", "level": 2, "image": "ä b.png", "similarity": 0.5}]
+RECORDS: list[PrototypeSource] = [
+    {
+        "index": 0,
+        "class": "spiculated",
+        "level": 2,
+        "image": "ä b.png",
+        "row": 1,
+        "col": 0,
+        "similarity": 0.5,
+    }
+]
 
 
 def network() -> nn.Sequential:
@@ -121,6 +134,70 @@ def test_a_damaged_best_model_is_never_used(tmp_path: Path) -> None:
     path.write_bytes(bytes(content))
     with pytest.raises(UserError, match="checksum mismatch"):
         load_best(RunFolder(tmp_path))
+
+
+def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    """safetensors writes metadata in an order that each process draws: ours is sorted."""
+    script = (
+        "import sys, torch; from protopyramid.runs.tensor_file import tensor_bytes\n"
+        "facts = {name: name for name in ('records', 'note', 'checksum', 'ä')}\n"
+        "sys.stdout.buffer.write(tensor_bytes({'a': torch.arange(3.0)}, facts))"
+    )
+    found = {
+        subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
+        for _ in range(4)
+    }
+    assert len(found) == 1
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(found.pop())
+    tensors, facts = RunFolder(tmp_path).read_tensors(path.name)
+    assert torch.equal(tensors["a"], torch.arange(3.0)) and facts["ä"] == "ä" and len(facts) == 4
+
+
+@pytest.mark.parametrize(
+    "records",
+    ["[" * 100_000, "3", '[{"index": -1}]', '[{"index": 0, "class": "a", "level": 2}]', "null"],
+)
+def test_a_best_model_with_other_records_is_refused_in_one_line(
+    tmp_path: Path, records: str
+) -> None:
+    weights = network().state_dict()
+    facts = {"records": records, "note": "", "checksum": str(checksum(weights, records))}
+    RunFolder(tmp_path).write_tensors("checkpoint/best.safetensors", weights, facts)
+    with pytest.raises(UserError, match=r"best\.safetensors: damaged"):
+        load_best(RunFolder(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "[" * 100_000,
+        "[]",
+        '{"position": {"stage": "1", "epoch": 0, "batch": 0}, "best_key": null, "records": [], '
+        '"sums": {}, "count": 0}',
+        '{"position": {"stage": -1, "epoch": 0, "batch": 0}, "best_key": null, "records": [], '
+        '"sums": {}, "count": 0}',
+    ],
+)
+def test_a_checkpoint_with_another_state_is_damaged(tmp_path: Path, state: str) -> None:
+    weights = {f"model/{name}": each for name, each in network().state_dict().items()}
+    facts = {"state": state, "checksum": str(checksum(weights, state))}
+    RunFolder(tmp_path).write_tensors("checkpoint/00000001.safetensors", weights, facts)
+    with (
+        pytest.warns(UserWarning, match="damaged"),
+        pytest.raises(UserError, match="no checkpoint is intact"),
+    ):
+        load_checkpoint(RunFolder(tmp_path))
+
+
+def test_weights_and_optimisers_of_another_model_are_refused_in_one_line() -> None:
+    model = network()
+    optimiser = make_optimiser({"neck": list(model.parameters())}, TrainPhaseConfig(), "adamw")
+    for tensors in ({"a": torch.zeros(1)}, {"x/exp_avg": torch.zeros(1)}, {"a/b/c": torch.ones(2)}):
+        with pytest.raises(UserError, match="does not fit this training"):
+            restore_optimiser(optimiser, tensors)
+    with pytest.raises(UserError, match="does not fit this training"):
+        restore_model(model, {"0.weight": torch.zeros(1)})
 
 
 def test_the_checksum_sees_every_value_and_name() -> None:

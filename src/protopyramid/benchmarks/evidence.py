@@ -17,7 +17,10 @@ PROTOTYPES = 5
 
 
 def evidence_row(settings: Settings) -> Iterator[Row]:
-    """Evidence regions of five prototypes on one image, against five backward passes as in training."""
+    """Evidence regions of five prototypes on one image, against five backward passes as in training.
+
+    An explanation has the maps of the unchanged image by then.
+    """
     config = settings.config()
     model = fresh_model(config).eval()
     image = torch.rand(1, config.data.image_size, config.data.image_size)
@@ -27,10 +30,12 @@ def evidence_row(settings: Settings) -> Iterator[Row]:
     # Over all levels, as in an explanation.
     chosen = torch.linspace(0, len(layer.classes) - 1, PROTOTYPES).long().tolist()
 
+    before = perturbed_image(model, config.data, image, None).before
+
     def ours() -> None:
-        perturbed = perturbed_image(model, config.data, image, image.flip(-1))
-        rankings = Gradients(model, config.data).midpoint(perturbed, chosen)
-        evidence_regions(perturbed, rankings, chosen)
+        perturbed = perturbed_image(model, config.data, image, image.flip(-1), before)
+        rankings, gains = Gradients(model, config.data).attributed(perturbed, chosen)
+        evidence_regions(perturbed, rankings, chosen, gains)
 
     pair = in_turns(ours, lambda: _backward(model, ready, chosen), settings.repetitions)
     work = f"evidence regions of {PROTOTYPES} prototypes"

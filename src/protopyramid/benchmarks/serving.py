@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.client
 import io
-import json
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ PREDICT_TARGET = 0.9  # of the network's own throughput
 PREDICT_BATCH = 32  # as prediction takes them
 BOUNDARY = "protopyramid-bench"
 SECONDS = 600
+ATTEMPTS = 20  # of one client
 
 
 def explain_rows(settings: Settings) -> Iterator[Row]:
@@ -56,7 +58,7 @@ def explain_rows(settings: Settings) -> Iterator[Row]:
             codes: list[int] = []
             with ThreadPoolExecutor(clients) as pool:
                 pair = in_turns(
-                    lambda: codes.extend(pool.map(_ask, [(port, body)] * clients)),  # noqa: B023
+                    lambda: codes.extend(chain(*pool.map(_ask, [(port, body)] * clients))),  # noqa: B023
                     lambda: _forward(run.model, size, clients, Limits().batch),  # noqa: B023
                     settings.slow_repetitions if clients == 1 else 1,
                 )
@@ -156,17 +158,27 @@ def _served(run: Run) -> Iterator[int]:
         thread.join(SECONDS)
 
 
-def _ask(asked: tuple[int, bytes]) -> int:
-    """The status of one request."""
+def _ask(asked: tuple[int, bytes]) -> list[int]:
+    """The status of each request until one is answered: a client that is told to come again does so."""
     port, body = asked
+    codes: list[int] = []
+    while len(codes) < ATTEMPTS and (not codes or codes[-1] == 503):
+        status, wait = _request(port, body)
+        codes.append(status)
+        time.sleep(wait)
+    return codes
+
+
+def _request(port: int, body: bytes) -> tuple[int, float]:
+    """The status of one request, and the seconds that it asks to wait."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
     try:
         kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
         connection.request("POST", "/api/explain", body, kind)
         answer = connection.getresponse()
-        content = json.loads(answer.read())
-        assert answer.status == 503 or "logits" in content, content
-        return answer.status
+        content = answer.read()
+        assert answer.status == 503 or b'"logits"' in content, content
+        return answer.status, float(answer.headers["Retry-After"]) if answer.status == 503 else 0.0
     finally:
         connection.close()
 

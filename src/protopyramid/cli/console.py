@@ -26,9 +26,10 @@ def say_on_stderr(line: str) -> None:
 
 def new_folder(folder: Path, force: bool = False) -> None:
     """Make a folder to write to; one that holds anything is refused unless forced."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder}: is a file; give a folder to write to")
-    if not force and folder.is_dir() and any(folder.iterdir()):
+    from protopyramid.utils.files import check_output_folder, holds_anything
+
+    check_output_folder(folder)
+    if not force and holds_anything(folder):
         raise UserError(f"{folder}: is not empty; give another folder, or --force to write into it")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -86,7 +86,7 @@ def _holds_phantoms_alone(folder: Path) -> bool:
         return False
     names = [each.name for part in parts for each in part.iterdir()]
     names += [each.name for each in folder.iterdir() if each not in parts] if parts else []
-    ours = re.compile(r"patient\d{4,}-\d+\.png|\.partial-.*")
+    ours = re.compile(r"patient\d{4,}-\d+\.png|\.partial-.*|\.lock")
     return bool(parts) and all(ours.fullmatch(name) for name in names)
 
 

@@ -27,21 +27,37 @@ class NumbersCommand(typer.core.TyperCommand):
 
 
 def join_numbers(arguments: Sequence[str]) -> list[str]:
-    """The arguments with the numbers after an option of numbers as one.
+    """The arguments with all numbers after an option of numbers, or after its repeats, as one.
 
-    >>> join_numbers(["RUN", "--remove", "7", "12", "--require", "3"])
-    ['RUN', '--remove', '7,12', '--require', '3']
+    >>> join_numbers(["RUN", "--remove", "7", "12", "--require", "3", "--remove=5"])
+    ['RUN', '--remove', '7,12,5', '--require', '3']
     """
     joined: list[str] = []
-    open_option = False
-    for argument in arguments:
-        is_number = argument.replace(",", "").isdecimal()
-        if open_option and is_number and joined[-1] not in NUMBERS:
-            joined[-1] += f",{argument}"
+    values: dict[str, int] = {}  # where the value of an option is
+    option = None
+    for argument in _split(arguments):
+        if option and argument.replace(",", "").isdecimal():
+            if option in values:
+                joined[values[option]] += f",{argument}"
+            else:
+                values[option] = len(joined) + 1
+                joined += [option, argument]
             continue
-        open_option = argument in NUMBERS or (open_option and is_number)
-        joined.append(argument)
-    return joined
+        if option and option not in values:
+            joined.append(option)  # without a number: the parser says what it expects
+        option = argument if argument in NUMBERS else None
+        if not option:
+            joined.append(argument)
+    return joined if option is None or option in values else [*joined, option]
+
+
+def _split(arguments: Sequence[str]) -> list[str]:
+    """The arguments with `--remove=7` as two."""
+    found: list[str] = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        found += [name, value] if equals and name in NUMBERS else [argument]
+    return found
 
 
 def say_plan(run: "Run", plan: "EditPlan") -> None:

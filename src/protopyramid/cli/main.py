@@ -194,7 +194,8 @@ def _system_error(error: OSError) -> int:
 
 @contextmanager
 def one_line_warnings() -> Iterator[None]:
-    """Within it, a warning from our own code is one line on stderr, without file and line."""
+    """Within it, a warning from our own code is one line on stderr, without file and line, and said once."""
+    said: set[str] = set()
     with warnings.catch_warnings():
         usual = warnings.showwarning
         # Python hides deprecations outside __main__; users must see those of their own settings.
@@ -209,7 +210,9 @@ def one_line_warnings() -> Iterator[None]:
             line: str | None = None,
         ) -> None:
             if Path(filename).is_relative_to(PACKAGE):
-                _say("warning", str(message))
+                if str(message) not in said:
+                    _say("warning", str(message))
+                said.add(str(message))
             else:
                 usual(message, category, filename, lineno, file, line)
 

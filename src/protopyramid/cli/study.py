@@ -68,6 +68,8 @@ def study(
 def _one(place: "Place", only: str, seeds: list[int] | None, fold: int | None) -> None:
     from protopyramid.cli.train import stop_in_order
     from protopyramid.studies.study import run_variant
+    from protopyramid.utils.processes import stop_with_parent
 
+    stop_with_parent()
     with stop_in_order("the same command"):
         run_variant(place, only, seeds, fold)

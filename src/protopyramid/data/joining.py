@@ -23,6 +23,7 @@ from protopyramid.data.manifest import (
 )
 from protopyramid.errors import UserError
 from protopyramid.utils.files import write_text
+from protopyramid.utils.opening import real_path
 from protopyramid.utils.tables import markdown_table
 
 MORE_MARGINS = ("microlobulated", "obscured")
@@ -117,7 +118,7 @@ def _check(joined: Manifest, classes: Sequence[str]) -> None:
         )
     owners: dict[Path, str] = {}
     for sample in joined.samples:
-        owner = owners.setdefault(sample.image.resolve(), sample.source)
+        owner = owners.setdefault(real_path(sample.image), sample.source)
         if owner != sample.source:
             raise UserError(
                 f"{sample.image}: is in the manifests of {owner!r} and of {sample.source!r}; "

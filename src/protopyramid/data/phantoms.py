@@ -18,7 +18,7 @@ Examples:
     ((224, 224), 'uint16', (224, 224))
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +28,8 @@ import numpy.typing as npt
 from protopyramid.data.io.encoding import png_bytes
 from protopyramid.data.manifest import KNOWN, SPLITS
 from protopyramid.errors import UserError
-from protopyramid.utils.files import remove_partial, write_bytes, write_text
+from protopyramid.utils.files import make_part, remove_partial, write_bytes, write_text
+from protopyramid.utils.locks import claimed
 from protopyramid.utils.processes import in_processes
 from protopyramid.utils.tables import csv_text
 
@@ -433,14 +434,8 @@ def write_phantoms(
         for patient, split in enumerate(_draw_splits(seed, patients, splits))
         for patch, label in enumerate(_draw_labels(seed, patient, patches))
     ]
-    rows: dict[tuple[int, int], list[str]] = {}
-    for job, row in in_processes(_write_patch, jobs, workers):
-        rows[job.patient, job.patch] = row
-        if progress is not None:
-            progress(len(rows), len(jobs))
-    remove_partial(Path(folder))  # of an earlier call that was killed
-    in_order = [rows[job.patient, job.patch] for job in jobs]
-    return write_text(Path(folder) / "manifest.csv", csv_text(KNOWN, in_order))
+    with claimed(Path(folder)):
+        return _write(Path(folder), jobs, workers, progress)
 
 
 @dataclass(frozen=True)
@@ -454,6 +449,24 @@ class _Job:
     size: int
     label: str
     split: str
+
+
+def _write(
+    folder: Path,
+    jobs: Sequence[_Job],
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> Path:
+    for part in ("images", "masks"):
+        make_part(folder, part)
+    rows: dict[tuple[int, int], list[str]] = {}
+    for job, row in in_processes(_write_patch, jobs, workers):
+        rows[job.patient, job.patch] = row
+        if progress is not None:
+            progress(len(rows), len(jobs))
+    remove_partial(folder)  # of an earlier call that was killed
+    in_order = [rows[job.patient, job.patch] for job in jobs]
+    return write_text(folder / "manifest.csv", csv_text(KNOWN, in_order))
 
 
 def _write_patch(job: _Job) -> tuple[_Job, list[str]]:

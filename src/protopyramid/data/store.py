@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from protopyramid.data.geometry import Box, Mapping
 from protopyramid.data.images import LEVELS, Prepared, prepare_sample
 from protopyramid.data.io.decoding import decode
 from protopyramid.data.manifest import Sample
+from protopyramid.errors import UserError
+from protopyramid.utils.opening import is_file
 
 GIGABYTE = 1e9
 WORKERS = 4
@@ -69,6 +72,7 @@ class ImageStore:
         self._coming: dict[int, Future[_Entry]] = {}
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        self._stamps: dict[Path, tuple[int, int]] = {}  # of files, when they were first read
         self._rows = Counter(sample.image for sample in self.samples)
         self._films = FilmCache(lambda path: decode(path, data.dicom))
 
@@ -101,8 +105,21 @@ class ImageStore:
 
     def _decode(self, index: int) -> _Entry:
         sample = self.samples[index]
+        self._check_unchanged(sample)
         film = self._films.get(sample.image) if self._rows[sample.image] > 1 else None
         return _entry(prepare_sample(sample, self.data, film))
+
+    def _check_unchanged(self, sample: Sample) -> None:
+        """Refuse a file that is read again and has changed since: no training is of two datasets."""
+        for path in (sample.image, sample.mask):
+            if not isinstance(path, Path) or not is_file(path):
+                continue  # in memory, or told by its reader
+            status = path.stat()
+            stamp = (status.st_size, status.st_mtime_ns)
+            if self._stamps.setdefault(path, stamp) != stamp:
+                raise UserError(
+                    f"{path}: has changed while it was in use; restore the file, then continue"
+                )
 
     def _finish(self, index: int) -> _Entry:
         kept = self._kept.get(index)

@@ -202,6 +202,9 @@ def read_rows(path: Path, name: str, evaluation: Evaluation) -> EvaluatedRun:
         values = [[float(row[column]) for column in columns] for row in table]
     except ValueError as error:
         raise UserError(f"{path}: damaged ({error}); {remedy}") from None
+    found = rows_digest((row["hash"] for row in table), (row["label"] for row in table))
+    if found != evaluation.rows or not np.isfinite(values).all():
+        raise UserError(f"{path}: damaged (its rows are not those of the evaluation); {remedy}")
     return EvaluatedRun(
         name,
         evaluation,
@@ -274,7 +277,7 @@ def same_images(
     except UserError as error:
         reason = str(error)
     else:
-        if rows_digest(chosen) == digest:
+        if rows_digest(chosen.hashes, chosen.labels) == digest:
             return chosen
         reason = "the manifest of training holds other images; give --data MANIFEST"
     warnings.warn(f"{run.folder.path}: its images cannot be shown: {reason}", stacklevel=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -203,7 +203,7 @@ def measure(
         annotation=run.config.data.annotation,
         manifest=chosen.manifest.path.name,
         model=model_digest(run),
-        rows=rows_digest(chosen),
+        rows=rows_digest(chosen.hashes, chosen.labels),
         leaked=chosen.leaked,
         warnings=(
             *chosen.warnings,
@@ -336,8 +336,7 @@ def model_digest(run: Run) -> str:
     return hashlib.sha256(content + (f"{tta} looks".encode() if tta > 1 else b"")).hexdigest()
 
 
-def rows_digest(chosen: EvaluatedSplit) -> str:
+def rows_digest(hashes: Iterable[str], labels: Iterable[str]) -> str:
     """Hash of what was evaluated: the images' content and labels, in any order."""
-    pairs = zip(chosen.hashes, chosen.samples, strict=True)
-    lines = sorted(f"{content} {sample.label}" for content, sample in pairs)
+    lines = sorted(f"{content} {label}" for content, label in zip(hashes, labels, strict=True))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

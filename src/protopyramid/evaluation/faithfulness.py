@@ -181,12 +181,13 @@ def _test_image(
     if run.model.prototypes is None:
         perturbed = _perturbed_grad_cam(run, image.pixels, image.other, image.label)
         tested = [0]
-        rankings = upsampled(perturbed, tested)
+        rankings, gains = upsampled(perturbed, tested), None
     else:
         perturbed = perturbed_image(run.model, run.config.data, image.pixels, image.other)
         tested, rivals = strongest_prototypes(run, perturbed, image.label, rng)
-        rankings = Gradients(run.model, run.config.data).midpoint(perturbed, tested)
-    regions = _regions(perturbed, rankings, tested, rivals, rng)
+        gradients = Gradients(run.model, run.config.data)
+        rankings, gains = gradients.attributed(perturbed, tested)
+    regions = _regions(perturbed, rankings, gains, tested, rivals, rng)
     kept, removed = _left(perturbed, ~regions, tested), _left(perturbed, regions, tested)
     missing = np.array([rival is None for rival in rivals])
     area = regions.double().mean((-2, -1)).numpy()
@@ -254,6 +255,7 @@ def strongest_prototypes(
 def _regions(
     perturbed: PerturbedImage,
     rankings: Tensor,
+    gains: Tensor | None,
     tested: Sequence[int],
     rivals: Sequence[int | None],
     rng: np.random.Generator,
@@ -262,7 +264,7 @@ def _regions(
     shown = strongest_region(upsampled(perturbed, tested))
     instead = [own if rival is None else rival for own, rival in zip(tested, rivals, strict=True)]
     others = strongest_region(upsampled(perturbed, instead))
-    found = evidence_regions(perturbed, rankings, tested)
+    found = evidence_regions(perturbed, rankings, tested, gains)
     # A flat map has no evidence region; what it keeps is NaN whatever the region.
     evidence = torch.stack(
         [

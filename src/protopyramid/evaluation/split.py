@@ -37,6 +37,11 @@ class EvaluatedSplit:
     source: str = ""
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """The label of each sample."""
+        return tuple(sample.label for sample in self.samples)
+
+    @property
     def key(self) -> str:
         """What the files of its evaluation are called: the split, and its source if one was chosen."""
         return layout.part(self.name, self.source)

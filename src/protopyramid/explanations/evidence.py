@@ -5,14 +5,14 @@ may lie around: a cell sees far more of the image than it covers. An *evidence r
 pixels are ranked by an attribution of the similarity, and of a ladder of sizes the smallest is taken that
 keeps at least 90 % of the rise when all else is replaced (`metrics.faithfulness`).
 
-Cost: a search over seven sizes from a first guess takes two or three forward passes per prototype with one
-filling, and the other fillings confirm the size found, about four in all; the ranking takes what its method
-says. Passes are batched over prototypes and fillings.
+Cost: a search over seven sizes, which begins where the attribution predicts that enough is kept, takes about
+two forward passes per prototype with one filling, and the other fillings confirm the size found, three or
+four in all; the ranking takes what its method says. Passes are batched over prototypes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +39,10 @@ from protopyramid.runs.run import Run
 
 KEPT = 0.9  # of the rise, that an evidence region keeps
 SHARES = (0.02, 0.04, 0.08, 0.15, 0.25, 0.4, 0.6)  # of the image, tried as sizes; then all of it
-GUESSED = 0.5  # of a ranking's sum, that the first region tried holds
+LIKELY = 0.4  # predicted share of the rise, that the first region tried keeps: predictions are low
+WORTH = (
+    0.8  # predicted share, corrected by what was found, that a smaller region must keep to be tried
+)
 BATCH = 16  # changed images per forward pass
 SMOOTHING = 1 / 28  # standard deviation that gradients are smoothed with, as a share of the side
 NOISY_COPIES = 4  # of SmoothGrad
@@ -77,14 +80,16 @@ class PerturbedImage:
         patches: Callable[[int, Tensor], int],
         image: Tensor,
         other: Tensor | None,
+        before: Mapping[int, Tensor] | None = None,
     ) -> None:
         """image (C, S, S) in [0, 1]; other, of the same size: an image of the negative class, if any.
 
-        patches: (level, maps) -> the k of a level's top-k mean.
+        patches: (level, maps) -> the k of a level's top-k mean. before: the maps of the unchanged image,
+        where they are known.
         """
         self.image, self.fillings = image, fillings(image, other)
         self.maps_of = maps_of
-        self.before = maps_of(image[None])
+        self.before = dict(maps_of(image[None]) if before is None else before)
         self.k = {level: patches(level, maps) for level, maps in self.before.items()}
         self._cells = {level: top_cells(maps, self.k[level]) for level, maps in self.before.items()}
         self._means = {level: maps.double().mean((-2, -1)) for level, maps in self.before.items()}
@@ -148,9 +153,13 @@ class PerturbedImage:
 
 
 def perturbed_image(
-    model: PrototypeNetwork, data: DataConfig, image: Tensor, other: Tensor | None
+    model: PrototypeNetwork,
+    data: DataConfig,
+    image: Tensor,
+    other: Tensor | None,
+    before: Mapping[int, Tensor] | None = None,
 ) -> PerturbedImage:
-    """An image (C, S, S) in [0, 1] as a model with prototypes sees its changes."""
+    """An image (C, S, S) in [0, 1] as a model with prototypes sees its changes; arguments as there."""
 
     def maps_of(images: Tensor) -> dict[int, Tensor]:
         model.eval()
@@ -158,7 +167,7 @@ def perturbed_image(
             found = model(model_input(images, data, device_of(model)))
         return {level: maps.cpu() for level, maps in found.maps.items()}
 
-    return PerturbedImage(maps_of, layer_of(model).pooled_patches, image, other)
+    return PerturbedImage(maps_of, layer_of(model).pooled_patches, image, other, before)
 
 
 def negative_image(run: Run) -> Tensor | None:
@@ -169,29 +178,41 @@ def negative_image(run: Run) -> Tensor | None:
 
 
 def find_evidence(
-    run: Run, image: Tensor, prototypes: Sequence[int]
+    run: Run,
+    image: Tensor,
+    prototypes: Sequence[int],
+    before: Mapping[int, Tensor] | None = None,
 ) -> dict[int, EvidenceRegion | None]:
-    """The evidence regions of some prototypes of a run on an image (C, S, S) in [0, 1]."""
+    """The evidence regions of some prototypes of a run on an image (C, S, S) in [0, 1].
+
+    before: the model's maps {level: (1, m_level, h, w)} of the image, where they are known.
+    """
     layer_of(run.model)  # a black box has none: refused
     data = run.config.data
-    perturbed = perturbed_image(run.model, data, image, negative_image(run))
-    rankings = Gradients(run.model, data).midpoint(perturbed, prototypes)
-    regions = evidence_regions(perturbed, rankings, prototypes)
+    perturbed = perturbed_image(run.model, data, image, negative_image(run), before)
+    rankings, gains = Gradients(run.model, data).attributed(perturbed, prototypes)
+    regions = evidence_regions(perturbed, rankings, prototypes, gains)
     return dict(zip(prototypes, regions, strict=True))
 
 
 # -- the search ----------------------------------------------------------------------------------
 def evidence_regions(
-    perturbed: PerturbedImage, rankings: Tensor, maps: Sequence[int], searched: int | None = None
+    perturbed: PerturbedImage, rankings: Tensor, maps: Sequence[int], gains: Tensor | None = None
 ) -> list[EvidenceRegion | None]:
     """The evidence region of each of n maps, None for a flat one.
 
-    rankings (n, S, S): pixels with high values are taken first. `searched`: the filling that bisection
-    uses, by default local means, the one nearest to the median of the three.
+    rankings (n, S, S): pixels with high values are taken first. gains (n, S, S): what each pixel is thought
+    to add to the rise, by default in proportion to the ranking. They decide what is tried, not what is kept:
+    that is measured, with local means first, the filling nearest to the median of the three.
     """
-    filling = len(perturbed.fillings) - 1 if searched is None else searched
-    places = _places(rankings)
-    rungs, found = _search(perturbed, places, maps, filling, _guesses(rankings))
+    filling = len(perturbed.fillings) - 1
+    order = rankings.flatten(1).argsort(dim=1, descending=True, stable=True)
+    places = order.argsort(dim=1).view(rankings.shape)
+    if gains is None:
+        shares = rankings.double() / rankings.double().sum((1, 2), keepdim=True).clamp(min=1e-300)
+        gains = shares * perturbed.rises[list(maps), None, None]
+    predicted = _predictions(gains, order, perturbed.rises[list(maps)])
+    rungs, found = _search(perturbed, places, maps, filling, predicted)
     kept = _confirm(perturbed, places, maps, rungs, found, filling)
     return [
         _region(place, rung, share) if perturbed.rises[index] > SMALLEST_RISE else None
@@ -199,26 +220,23 @@ def evidence_regions(
     ]
 
 
-def _places(rankings: Tensor) -> Tensor:
-    """The place of each pixel in its ranking, 0 the first. (n, S, S) -> long (n, S, S)."""
-    order = rankings.flatten(1).argsort(dim=1, descending=True, stable=True)
-    return order.argsort(dim=1).view(rankings.shape)
-
-
 def _regions(places: Tensor, rungs: Sequence[int]) -> Tensor:
-    """The region of each ranking at its rung of the ladder. -> bool (n, S, S)."""
+    """The region of each ranking at its rung of the ladder. places long (n, S, S), 0 the first -> bool."""
     shares = torch.tensor([(*SHARES, 1.0)[rung] for rung in rungs], dtype=torch.float64)
     counts = (shares * places[0].numel()).round().clamp(min=1)
     return places < counts[:, None, None]
 
 
-def _guesses(rankings: Tensor) -> list[int]:
-    """The rung whose region holds half of a ranking's sum: where the search begins. (n, S, S) -> n."""
-    values = rankings.double().flatten(1).sort(dim=1, descending=True).values.cumsum(1)
-    shares = values / values[:, -1:].clamp(min=1e-300)
-    ends = [max(1, round(share * values.shape[1])) - 1 for share in SHARES]
-    enough = shares[:, ends] >= GUESSED
-    return [row.index(True) if any(row) else len(SHARES) - 1 for row in enough.tolist()]
+def _predictions(gains: Tensor, order: Tensor, rises: Tensor) -> list[list[float]]:
+    """The share of the rise that each rung should keep if gains simply add up. -> n lists, by rung.
+
+    gains (n, S, S); order (n, S * S), pixels in the order in which they are taken; rises (n,).
+    """
+    sums = gains.double().flatten(1).gather(1, order).cumsum(1)
+    ends = [max(1, round(share * sums.shape[1])) - 1 for share in SHARES]
+    lost = sums[:, -1:] - sums[:, ends]
+    shares: list[list[float]] = (1 - lost / rises.clamp(min=SMALLEST_RISE)[:, None]).tolist()
+    return shares
 
 
 def _search(
@@ -226,14 +244,18 @@ def _search(
     places: Tensor,
     maps: Sequence[int],
     filling: int,
-    guesses: Sequence[int],
+    predicted: Sequence[Sequence[float]],
 ) -> tuple[list[int], dict[tuple[int, int], float]]:
     """The smallest rung that keeps enough with one filling, and all (row, rung) tried.
 
-    From the guess, one rung at a time, down while it keeps enough, else up.
+    From the first rung that is likely to, one rung at a time: down while it keeps enough and the next smaller
+    one may, else up.
     """
     low, high = [0] * len(maps), [len(SHARES)] * len(maps)
-    next_rungs = list(guesses)
+    next_rungs = [
+        next((n for n, share in enumerate(row) if share >= LIKELY), len(SHARES) - 1)
+        for row in predicted
+    ]
     found: dict[tuple[int, int], float] = {}
     while open_rows := [row for row in range(len(maps)) if low[row] < high[row]]:
         tried = [min(max(next_rungs[row], low[row]), high[row] - 1) for row in open_rows]
@@ -243,9 +265,22 @@ def _search(
             found[row, rung] = share
             if share >= KEPT:
                 high[row], next_rungs[row] = rung, rung - 1
+                low[row] = low[row] if _may_do(predicted[row], rung, share) else rung
             else:
-                low[row], next_rungs[row] = rung + 1, rung + 1
+                low[row], next_rungs[row] = rung + 1, _next_up(predicted[row], rung, share)
     return high, found
+
+
+def _next_up(predicted: Sequence[float], rung: int, share: float) -> int:
+    """The first rung above one that keeps only `share` that may keep enough, likewise."""
+    above = range(rung + 1, len(SHARES))
+    likely = (n for n in above if predicted[n] + share - predicted[rung] >= WORTH)
+    return next(likely, len(SHARES) - 1)
+
+
+def _may_do(predicted: Sequence[float], rung: int, share: float) -> bool:
+    """Whether the rung below one that keeps `share` may keep enough, if predictions err alike on both."""
+    return rung > 0 and predicted[rung - 1] + share - predicted[rung] >= WORTH
 
 
 def _confirm(
@@ -336,8 +371,18 @@ class Gradients:
         The gradient is taken halfway, where parts of the image are neither whole nor gone: one backward
         pass, as `times_input`, but what it ranks first keeps more. -> (n, S, S).
         """
+        return self.attributed(perturbed, maps)[0]
+
+    def attributed(self, perturbed: PerturbedImage, maps: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """The ranking of `midpoint`, and with its sign, not smoothed, what each pixel adds to the rise.
+
+        The second sums up to the rise, as far as the midpoint rule is exact. -> (n, S, S) each.
+        """
         halfway = (perturbed.image + perturbed.fillings[-1]) / 2
-        return self._smooth(perturbed, self._products(perturbed, halfway, maps))
+        gradients = self._gradients(perturbed, halfway, maps)
+        change = perturbed.image - perturbed.fillings[-1]
+        ranking = self._smooth(perturbed, _sizes(gradients, change))
+        return ranking, (gradients * change).sum(1)
 
     def smooth_grad(self, perturbed: PerturbedImage, maps: Sequence[int]) -> Tensor:
         """The same, averaged over noisy copies of the image (SmoothGrad, Smilkov 2017)."""
@@ -349,23 +394,31 @@ class Gradients:
         return self._smooth(perturbed, total)
 
     def _products(self, perturbed: PerturbedImage, image: Tensor, maps: Sequence[int]) -> Tensor:
+        change = perturbed.image - perturbed.fillings[-1]  # from local means
+        return _sizes(self._gradients(perturbed, image, maps), change)
+
+    def _gradients(self, perturbed: PerturbedImage, image: Tensor, maps: Sequence[int]) -> Tensor:
+        """Of the rise of each map at an image (C, S, S). -> (n, C, S, S)."""
         self._model.eval()
-        change = (perturbed.image - perturbed.fillings[-1]).abs().sum(0)  # from local means
         with torch.enable_grad():
             leaf = image[None].clone().requires_grad_(True)
             found = self._model(model_input(leaf, self._data, device_of(self._model))).maps
-            products = []
+            gradients: list[Tensor] = []
             for index in maps:
                 level, row = perturbed.level_and_row(index)
                 cells = perturbed.cells(index).to(found[level].device)
                 mean = found[level][0, row][cells].mean()
-                (gradient,) = torch.autograd.grad(mean, leaf, retain_graph=True)
-                products.append(gradient[0].abs().sum(0).cpu() * change)
-        return torch.stack(products)
+                gradients += torch.autograd.grad(mean, leaf, retain_graph=True)
+        return torch.cat(gradients).cpu()
 
     @staticmethod
     def _smooth(perturbed: PerturbedImage, products: Tensor) -> Tensor:
         return gaussian(products, SMOOTHING * perturbed.size)
+
+
+def _sizes(gradients: Tensor, change: Tensor) -> Tensor:
+    """|gradient| x |change|, each summed over channels. (n, C, S, S), (C, S, S) -> (n, S, S)."""
+    return gradients.abs().sum(1) * change.abs().sum(0)
 
 
 def occlusion(perturbed: PerturbedImage, maps: Sequence[int]) -> Tensor:

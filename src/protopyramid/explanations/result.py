@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -24,8 +25,10 @@ from protopyramid.explanations.contrast import (
 from protopyramid.explanations.evidence import EvidenceRegion, find_evidence
 from protopyramid.explanations.origin import Origin, input_origin
 from protopyramid.explanations.saliency import grad_cam
+from protopyramid.explanations.weighing import Factors, check_factors, factors_text, weighed_parts
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.reference import Reference
+from protopyramid.metrics.softmax import softmax
 from protopyramid.model.activation import (
     Box,
     MaskedRegion,
@@ -96,7 +99,8 @@ class Explanation:
     picture lies in its file; None for one that was given at the size of the model's input.
     `evidence_regions`: by prototype, those that `with_evidence` has found (None for a flat map).
     `reference`: what an average training image scores, None where the run does not know it; `rival`: the
-    class that was chosen to compare with.
+    class that was chosen to compare with. `asked_back`: by prototype, how many times as much it counts as
+    the model has it, and `original`, the explanation without these changes.
     """
 
     image: str
@@ -112,6 +116,8 @@ class Explanation:
     evidence_regions: Mapping[int, EvidenceRegion | None] = field(default_factory=dict, repr=False)
     reference: Reference | None = field(default=None, repr=False)
     rival: str | None = None
+    asked_back: Factors = field(default_factory=dict, repr=False)
+    original: Explanation | None = field(default=None, repr=False)
 
     @property
     def against(self) -> str | None:
@@ -126,6 +132,32 @@ class Explanation:
     def compared_with(self, against: str | None) -> Explanation:
         """This explanation against another class than the runner-up; None for the runner-up."""
         return replace(self, rival=check_class(against, list(self.logits)))
+
+    def weighed(self, factors: Factors) -> Explanation:
+        """What the model would say if each prototype of `factors` counted so many times as much.
+
+        0 switches a prototype off. Exact, since logits are sums of contributions; UserError for a black box.
+
+        Example: ``run.explain("lesion.png").weighed({28: 0, 18: 0.5}).save("what-if.png")``
+        """
+        original = self.original or self
+        changed = check_factors(factors, len(self.prototypes))
+        if not changed:
+            return original
+        parts = weighed_parts(original.prototypes, changed)
+        logits = contribution_sums(parts, self.logits)
+        shares = softmax(np.array([list(logits.values())]))[0].tolist()
+        return replace(
+            original,
+            predicted=max(logits, key=lambda name: logits[name]),
+            logits=logits,
+            probabilities=dict(zip(logits, shares, strict=True)),
+            prototypes=parts,
+            rival=self.rival,
+            evidence_regions=self.evidence_regions,
+            asked_back=changed,
+            original=original,
+        )
 
     @cached_property
     def contrast(self) -> Contrast:
@@ -178,10 +210,10 @@ class Explanation:
     def with_evidence(self, top: int = TOP) -> Explanation:
         """This explanation with the evidence regions of the `top` strongest prototypes.
 
-        Costs about four forward passes and one backward pass per prototype. UserError for a black box.
+        Costs three or four forward passes and one backward pass per prototype. UserError for a black box.
         """
         shown = [part.index for part in self.shown(top)]
-        found = find_evidence(self.run, from_picture(self.picture), shown)
+        found = find_evidence(self.run, from_picture(self.picture), shown, self.evidence.maps)
         return replace(self, evidence_regions=found)
 
     def outlined(self, evidence: bool | None = None, top: int = TOP) -> Explanation:
@@ -204,7 +236,15 @@ class Explanation:
         return region_of(grad_cam(model, images, target)[0])
 
     def to_json(self) -> dict[str, Any]:
-        """The explanation as plain values; contributions sum to the logits."""
+        """The explanation as plain values; contributions sum to the logits.
+
+        Of an explanation that was weighed: that of the model as it is, with the changes as `asked_back`.
+        """
+        if self.original is not None:
+            return {
+                **replace(self.original, rival=self.rival).to_json(),
+                "asked_back": self._asked_json(),
+            }
         content: dict[str, Any] = {
             "image": self.image,
             "predicted": self.predicted,
@@ -224,6 +264,25 @@ class Explanation:
                 found = self.evidence_regions[part["index"]]
                 part["evidence"] = None if found is None else _evidence_json(found, origin)
         return content
+
+    def _asked_json(self) -> dict[str, Any]:
+        return {
+            "predicted": self.predicted,
+            "logits": self.logits,
+            "probabilities": self.probabilities,
+            "factors": {str(index): factor for index, factor in self.asked_back.items()},
+        }
+
+    @property
+    def changed(self) -> str:
+        """What was changed by asking back, and what the model itself says; "" where nothing was."""
+        if self.original is None:
+            return ""
+        from protopyramid.figures.text import percent
+
+        name = self.original.predicted
+        share = percent(self.original.probabilities[name])
+        return f"Changed: {factors_text(self.asked_back)}. The model itself: {name}, {share}"
 
     def _reference_json(self) -> dict[str, Any] | None:
         """The average training image: what it is a mean of, and its logits."""
@@ -339,6 +398,7 @@ def _prediction(explanation: Explanation) -> Prediction:
         unlike=bool(explanation.unlike_training),
         film=bool(explanation.framing),
         against=explanation.against,
+        changed=explanation.changed,
     )
 
 

@@ -18,6 +18,7 @@ from protopyramid.exporting.formats import (
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run
+from protopyramid.utils.files import inside
 from protopyramid.utils.opening import is_folder, real_path
 
 TOLERANCE = 1e-4  # ours: the largest difference from torch that is accepted, in any output
@@ -41,7 +42,7 @@ def export_run(run: Run, kind: Format = "onnx", out: Path | None = None) -> Expo
     """
     if not isinstance(kind, str) or kind not in SUFFIXES:
         raise TypeError(f"format: expected one of {', '.join(SUFFIXES)}, got {str(kind)[:40]!r}")
-    path = out or run.folder / layout.exported(run.name, SUFFIXES[kind])
+    path = out or inside(run.folder.path, layout.exported(run.name, SUFFIXES[kind]))
     _check_place(path, kind, run)  # before the minute that an export takes
     module = EvidenceModule(run.model.cpu().eval(), run.config.data).eval()
     size = run.config.data.image_size

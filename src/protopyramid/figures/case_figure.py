@@ -68,7 +68,7 @@ class Prediction:
 
     `logits`: the total points of each class; `unlike`: whether the image is unlike the training images;
     `film`: whether it looks like a whole film given to a model of crops; `against`: the class that the
-    predicted one is compared with.
+    predicted one is compared with; `changed`: what a reader changed in the model's weights, in words.
     """
 
     image_name: str
@@ -78,6 +78,7 @@ class Prediction:
     unlike: bool = False
     film: bool = False
     against: str | None = None
+    changed: str = ""
 
     @property
     def lead(self) -> float:
@@ -205,13 +206,15 @@ def draw_header(sheet: Sheet, prediction: Prediction, behind: bool = False) -> N
     name = shortened(prediction.predicted, 26)
     said = headline(name, share, prediction.unlike, prediction.film)
     colour = AGAINST if said.note else INK
-    sheet.write(MARGIN, 0.26, said.above, fontsize=13, color=MUTED)
+    above = said.above if not prediction.changed else f"{said.above}, changed by a reader"
+    sheet.write(MARGIN, 0.26, above, fontsize=13, color=AGAINST if prediction.changed else MUTED)
     sheet.write(MARGIN, 0.48, said.title, fontsize=27, fontweight="bold", color=colour)
-    sheet.write(MARGIN, 1.01, said.below, fontsize=13)
+    below = f"{said.below}. {said.note}" if prediction.changed and said.note else said.below
+    sheet.write(MARGIN, 1.01, below, fontsize=13)
     image = f"image: {shortened_path(prediction.image_name)}"
     sheet.write(MARGIN, 1.29, image, fontsize=10.5, color=MUTED)
     why = why_line(prediction) if behind else ""
-    sheet.write(MARGIN, 1.47, said.note or why, fontsize=12)
+    sheet.write(MARGIN, 1.47, prediction.changed or said.note or why, fontsize=12)
     _draw_class_bars(sheet, prediction, behind)
 
 

@@ -39,7 +39,7 @@ def headline(
     anyway = f"The prediction would be {predicted}, probability {probability}"
     if film:
         above = "Caution: size or shape is not that of the training images"
-        below = "Mark the lesion: --region x0,y0,x1,y1 or --lesion x0,y0,x1,y1"
+        below = "Mark the lesion: --region x0,y0,x1,y1, in Python region=(x0, y0, x1, y1)"
         return Headline(above, "A whole film?", below, anyway)
     if unlike:
         return Headline(

@@ -76,9 +76,12 @@ def image_samples(paths: Sequence[Path]) -> list[Sample]:
 
 
 def table_rows(
-    path: str | Path, split: str | None = None, crop: str = "none"
+    path: str | Path, split: str | None = None, crop: str = "none", told: bool = True
 ) -> tuple[Sample, ...]:
-    """The rows of a table of images, or those of one split; with their lesions if these are cut out."""
+    """The rows of a table of images, or those of one split; with their lesions if these are cut out.
+
+    told: whether to say what becomes of lesion boxes.
+    """
     manifest = read_images(path, places=crop == "lesion")
     samples = manifest.samples
     if split is not None:
@@ -87,7 +90,8 @@ def table_rows(
             found = dict.fromkeys(each.split for each in manifest.samples if each.split)
             there = f"the splits are {', '.join(found)}" if found else "no row has a split"
             raise UserError(f"{path}: no row has split {split}: {there}; choose with --split")
-    _say_what_is_done(Path(path), manifest.columns, samples, crop)
+    if told:
+        _say_what_is_done(Path(path), manifest.columns, samples, crop)
     return samples
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from protopyramid.config.schema import DataConfig
 from protopyramid.data.framing import Framing
-from protopyramid.data.geometry import Box, Region, squared
+from protopyramid.data.geometry import Box, Region, clip_box, square_around, squared
 from protopyramid.data.io.decoding import read_size, read_spacing
 from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
@@ -29,7 +29,10 @@ from protopyramid.utils.opening import is_folder
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
 
-MARK_IT = "Mark the lesion with --region x0,y0,x1,y1 or --lesion x0,y0,x1,y1 (pixels of the file)"
+MARK_IT = (
+    "Mark the lesion: --region x0,y0,x1,y1 or --lesion x0,y0,x1,y1, in Python region=(x0, y0, x1, y1), in "
+    "pixels of the file"
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,8 @@ def requested(
 ) -> Request:
     """The samples of image files, of folders, or of one table (CSV).
 
-    `crop` as in `data.crop`, by default that of the run, says whether a table's lesion boxes are used.
+    `crop` as in `data.crop`, by default that of the run, says whether a table's lesion boxes are used. By
+    default, they also are where an image is a whole film and the run has learned crops.
     """
     data = run.config.data
     chosen = data.model_copy(update={"crop": crop or data.crop})
@@ -77,11 +81,43 @@ def requested(
                 f"{table}: regions can be marked on one image only; for a table, put the lesion boxes "
                 "into its columns lesion_x0 to lesion_y1"
             )
+        if crop is None and data.crop == "none":
+            return Request(_films_cut(run, table, split), chosen)
         return Request(table_rows(table, split, chosen.crop), chosen)
     if marks:
         lesions = {"crop": "lesion"} if marks.lesions else {}
         return Request(tuple(_marked(paths, marks)), data.model_copy(update=lesions))
     return Request(tuple(image_samples(expand_folders(paths))), chosen)
+
+
+def _films_cut(run: Run, table: Path, split: str | None) -> tuple[Sample, ...]:
+    """The rows of a table for a run of whole images; of whole films, the squares around their lesions."""
+    data = run.config.data
+    rows = table_rows(table, split, told=False)
+    films = [framing_problem(run, row, data) is not None for row in rows]
+    if not any(films):
+        return table_rows(table, split)
+    placed = table_rows(table, split, "lesion", told=False)
+    cut = tuple(
+        _cut_from_film(row, data) if film else replace(row, box=None, mask=None)
+        for row, film in zip(placed, films, strict=True)
+    )
+    count = sum(row.region is not None for row in cut)
+    if count:
+        warnings.warn(
+            f"{table}: {count} of {len(rows)} images are whole films: the model sees the square around each "
+            f"lesion box, with a margin of {data.region.margin:g}; --crop none shows it the whole film",
+            stacklevel=3,
+        )
+    return cut
+
+
+def _cut_from_film(row: Sample, data: DataConfig) -> Sample:
+    """A row of which the model sees the square around its lesion box, where it has one."""
+    size = read_size(row.image)
+    box = None if row.box is None or size is None else clip_box(row.box, *size)
+    region = None if box is None or size is None else square_around(box, data.region.margin, *size)
+    return replace(row, box=None, mask=None, region=region)
 
 
 def region_sample(path: Path, box: Box, name: str | None = None) -> Sample:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from protopyramid.errors import UserError
+
 
 def cluster(
     closeness: Tensor,
@@ -23,7 +25,7 @@ def cluster(
     mean over the prototypes of the class instead of the maximum: all of them are pulled to the image.
     """
     if over not in ("max", "mean"):
-        raise ValueError(f'expected over "max" or "mean", got "{over}"')
+        raise UserError(f'expected over "max" or "mean", got "{over}"')
     own = classes[None, :] == labels[:, None]
     return -_mean_of_groups(closeness, own, levels, scope, _maxima if over == "max" else _means)
 
@@ -51,7 +53,7 @@ def _mean_of_groups(
     closeness (B, m), eligible bool (B, m), levels (m,), reduce (B, n), (B, n) -> (B,); returns a scalar.
     """
     if scope not in ("level", "all"):
-        raise ValueError(f'expected scope "level" or "all", got "{scope}"')
+        raise UserError(f'expected scope "level" or "all", got "{scope}"')
     groups = [torch.ones_like(levels, dtype=torch.bool)]
     if scope == "level":
         groups = [levels == level for level in sorted(set(levels.tolist()))]

@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from protopyramid.errors import UserError
 from protopyramid.losses.stencil import quadratic_forms, safe_sqrt, stencils
 from protopyramid.utils.arguments import check_tensor
 
@@ -56,10 +57,8 @@ def fine_annotation(
     instead: what counts is where a prototype activates, not how strongly, so that being similar to
     nothing does not help.
     """
-    if not isinstance(combine, str):
-        raise TypeError(f"combine: expected text, got {type(combine).__name__}")
-    if combine not in ("paper", "disjoint"):
-        raise ValueError(f'combine: expected "paper" or "disjoint", got {str(combine)[:40]!r}')
+    if not isinstance(combine, str) or combine not in ("paper", "disjoint"):
+        raise UserError(f'combine: expected "paper" or "disjoint", got {str(combine)[:40]!r}')
     check_tensor(maps, "maps", "(B, m, h, w)", 4)
     if not isinstance(masks, MaskStencils):
         check_tensor(masks, "masks", "(B, H, W)", 3)

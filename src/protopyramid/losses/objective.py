@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from protopyramid.errors import UserError
 from protopyramid.losses.cluster import cluster, separation
 from protopyramid.losses.contrast import MARGIN, contrast
 from protopyramid.losses.fine import MaskStencils, fine_annotation, fine_grouped
@@ -100,7 +101,7 @@ class Objective(nn.Module):
         """
         super().__init__()
         if set(weights) != set(TERMS):
-            raise ValueError(f"expected a weight for each of {TERMS}, got {tuple(weights)}")
+            raise UserError(f"expected a weight for each of {TERMS}, got {tuple(weights)}")
         self.weights = {term: float(weights[term]) for term in TERMS}
         self.negative, self.options, self.processes = negative, options, processes
         self.register_buffer("inside", inside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from protopyramid.errors import UserError
 from protopyramid.model.similarity import SMALLEST_NORM
 
 
@@ -17,7 +18,7 @@ def orthogonality(
     levels live in different spaces) or "class".
     """
     if group not in ("class-level", "class"):
-        raise ValueError(f'expected group "class-level" or "class", got "{group}"')
+        raise UserError(f'expected group "class-level" or "class", got "{group}"')
     keys = classes if group == "class" else classes * (levels.max() + 1) + levels
     norms = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
     unit = vectors / torch.where(norms > SMALLEST_NORM, norms, torch.inf)

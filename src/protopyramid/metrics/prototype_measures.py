@@ -5,9 +5,9 @@ equivalent stands in: the *part* at a pixel is the fine annotation (2), the rest
 surroundings (0), and a prototype's part on an image is the one under the peak of its map.
 
 Sources: Huang et al. 2023, "Evaluation and improvement of interpretability for self-explainable
-part-prototype networks" (consistency, stability); Nauta et al. 2023, PIP-Net (purity), and their Co-12
+part-prototype networks" (consistency, stability); Nauta et al. 2023, PIP-Net (purity), and the Co-12
 properties (continuity, contrastivity, compactness), which Schlinge et al. 2025, QuanProto, measure on
-prototypes; Xu-Darme et al., CaBRNet (focused and dual perturbation).
+prototypes; Xu-Darme et al., CaBRNet (focused and dual perturbation). docs/faithfulness.md says what differs.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def noisy(images: Tensor, deviation: Tensor, seed: int) -> Tensor:
 def overlap(first: Tensor, second: Tensor) -> Array:
     """Intersection over union of regions, bool (N, H, W) each -> (N,); 1 where both are empty.
 
-    Continuity (Co-12) is the overlap of a prototype's regions before and after noise; contrastivity is 1
-    minus the overlap of two prototypes' regions on one image.
+    Continuity (Co-12) is the overlap of a prototype's regions before and after noise, 1 minus QuanProto's
+    location change; contrastivity is 1 minus the overlap of two prototypes' regions on one image.
     """
     both, either = (first & second).flatten(1).sum(1), (first | second).flatten(1).sum(1)
     found: Array = torch.where(either > 0, both.double() / either, 1.0).numpy()
@@ -103,9 +103,10 @@ def overlap(first: Tensor, second: Tensor) -> Array:
 
 
 def explanation_size(contributions: Array, share: float = COVERED) -> NDArray[np.int64]:
-    """Compactness (Co-12): how many prototypes make up most of the contributions to a class, by size.
+    """Compactness (Co-12; the definition is ours): the fewest prototypes that make up most contributions.
 
-    contributions (N, m) -> (N,), the fewest whose sizes add up to the share of all; 0 where all are 0.
+    contributions (N, m) to a class -> (N,): how many sizes, largest first, add up to the share of all; 0
+    where all are 0.
     """
     sizes = -np.sort(-np.abs(contributions), axis=1)
     total = sizes.sum(1, keepdims=True)

@@ -170,25 +170,32 @@ def mask_lines(mask: NDArray[np.bool_]) -> list[NDArray[np.float64]]:
 
 
 def _ranked(flat: Tensor, rank: int) -> Tensor:
-    """The value of that rank, 1 the smallest, in each row. (..., n) -> (..., 1)."""
+    """The value of that rank, 1 the smallest, in each row. (..., n) -> (..., 1).
+
+    On a CPU, selection by NumPy is several times as fast as kthvalue.
+    """
     if flat.device.type != "cpu":
         return flat.kthvalue(rank, dim=-1, keepdim=True).values
     values = flat.numpy()
-    found = [_ranked_row(row, rank) for row in values.reshape(-1, values.shape[-1])]
-    return torch.tensor(np.array(found).reshape(*values.shape[:-1], 1))
+    found = _ranked_rows(values.reshape(-1, values.shape[-1]), rank)
+    return torch.from_numpy(found.reshape(*values.shape[:-1], 1))
 
 
-def _ranked_row(row: NDArray[np.float32], rank: int) -> np.float32:
-    """The value of that rank, 1 the smallest, of a row (n,).
+def _ranked_rows(values: NDArray[np.float32], rank: int) -> NDArray[np.float32]:
+    """The value of that rank in each row. (m, n) -> (m,).
 
-    On a CPU, selection by NumPy is five times as fast as kthvalue. For a high rank it need not look at all
-    values: those above a guess from every seventh are enough, if they are enough.
+    For a high rank not all values need be looked at: those above a guess from every seventh are enough,
+    if they are enough.
     """
-    above = len(row) - rank  # how many values are larger
-    sample = row[::SAMPLED]
-    place = len(sample) - 1 - 2 * above // SAMPLED
-    if place > 0 and np.isfinite(row.sum()):
-        some = row[row >= np.partition(sample, place)[place]]
-        if len(some) > above:
-            return np.float32(np.partition(some, len(some) - 1 - above)[len(some) - 1 - above])
-    return np.float32(np.partition(row, rank - 1)[rank - 1])
+    above = values.shape[1] - rank  # how many values are larger
+    sample = values[:, ::SAMPLED]
+    place = sample.shape[1] - 1 - 2 * above // SAMPLED
+    if place <= 0 or not np.isfinite(values.sum()):
+        return np.partition(values, rank - 1, axis=1)[:, rank - 1]
+    guesses = np.partition(sample, place, axis=1)[:, place]
+    found = np.empty(len(values), np.float32)
+    for row, (each, guess) in enumerate(zip(values, guesses, strict=True)):
+        some = each[each >= guess]
+        kept = some if len(some) > above else each
+        found[row] = np.partition(kept, len(kept) - 1 - above)[len(kept) - 1 - above]
+    return found

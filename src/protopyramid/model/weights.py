@@ -204,6 +204,9 @@ def _tensors_of(path: Path, content: object) -> dict[str, Tensor]:
     tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     if not tensors:
         raise UserError(f"{path}: contains no table of tensors; save the model's state_dict")
+    odd = [name for name, each in tensors.items() if not torch.isfinite(each).all()]
+    if odd:
+        raise UserError(f"{path}: {odd[0]} has values that are not finite; the file is damaged")
     return tensors
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from protopyramid.prototypes.placeholder import blank, box_region, case_words, p
 from protopyramid.runs import layout
 from protopyramid.runs.records import PrototypeRecord
 from protopyramid.runs.run import Run
-from protopyramid.utils.opening import IMAGE, is_file, read_file
+from protopyramid.utils.opening import IMAGE, is_file, is_folder, read_file
 
 BATCH = 8
 PAGE = 448  # pixels, at least, of the page that stands for a picture
@@ -87,6 +88,15 @@ class CaseBook:
     def has_picture(self, index: int) -> bool:
         """Whether the run has the source image of a prototype; a model may be shared without."""
         return is_file(self._folder / layout.picture(index))
+
+    def pictured(self) -> set[int]:
+        """The prototypes whose source images the run has, by one look at its folder."""
+        folder = self._folder / layout.PICTURES
+        if not is_folder(folder):
+            return set()
+        with os.scandir(folder) as entries:
+            there = {f"{layout.PICTURES}/{entry.name}" for entry in entries if entry.is_file()}
+        return {index for index in self._records if layout.picture(index) in there}
 
     def png(self, index: int) -> bytes:
         """The source image of a prototype as PNG, or the page that stands for it."""

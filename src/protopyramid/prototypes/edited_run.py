@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import torch
-from safetensors.torch import save
 
 from protopyramid import __version__
 from protopyramid.inference.ood import digest_of
@@ -21,6 +20,7 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.provenance import write_provenance
 from protopyramid.runs.run import Run
+from protopyramid.runs.tensor_file import tensor_bytes
 from protopyramid.utils.opening import IMAGE, RECORDS, read_file
 
 
@@ -72,7 +72,7 @@ def history_record(run: Run, plan: EditPlan) -> dict[str, Any]:
 
 def _model_bytes(model: PrototypeNetwork) -> bytes:
     """What model.safetensors will hold: scores and reference are written before it."""
-    return save({name: each.cpu().contiguous() for name, each in model.state_dict().items()}, {})
+    return tensor_bytes(model.state_dict())
 
 
 def _write_prototypes(run: Run, folder: RunFolder, kept: Sequence[int]) -> None:

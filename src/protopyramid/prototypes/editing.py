@@ -64,6 +64,7 @@ from protopyramid.training.head_fit import (
     unbounded,
 )
 from protopyramid.training.sampling import fit_pool
+from protopyramid.utils.opening import real_path
 
 Place = str | Path
 Required = Mapping[int, float]  # prototype: least weight for its own class
@@ -311,7 +312,7 @@ def editor_of(
 ) -> HeadEditor:
     """The editor of a run, made once: with the scores that the run keeps, or from its images."""
     layer_of(run.model)  # refuses a model without prototypes
-    key = f"{KEY} {'' if data is None else Path(data).resolve()}"
+    key = f"{KEY} {'' if data is None else real_path(data)}"
     if key not in run.cache:
         run.cache[key] = HeadEditor(run, score_table(run, data, progress))
     found: HeadEditor = run.cache[key]

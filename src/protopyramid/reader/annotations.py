@@ -26,8 +26,9 @@ from protopyramid.data.manifest import KNOWN, SPLITS, Manifest, Sample, manifest
 from protopyramid.data.masks import read_mask
 from protopyramid.errors import UserError
 from protopyramid.utils.csv_files import read_table
-from protopyramid.utils.files import make_folder, write_bytes, write_text
+from protopyramid.utils.files import inside, make_folder, write_bytes, write_text
 from protopyramid.utils.locks import locked
+from protopyramid.utils.opening import is_file, real_path
 
 MANIFEST = "manifest.csv"
 MASKS = "masks"
@@ -68,7 +69,7 @@ class AnnotationFolder:
                 "--annotations: needs cases to draw on; give their manifest with --data"
             )
         self.folder, self.path = folder, folder / MANIFEST
-        if self.path.resolve() == source.resolve():
+        if real_path(self.path) == real_path(source):
             raise UserError(
                 f"{folder}: holds the manifest of the cases, which is never overwritten; give another "
                 "folder with --annotations"
@@ -125,7 +126,7 @@ class AnnotationFolder:
             before = self._drawn.get(sample.name)
             path = None
             if mask is not None:
-                path = self.folder / MASKS / mask_name(sample.name)
+                path = inside(self.folder, mask_path(sample.name))
                 write_bytes(path, png_bytes(mask.astype(np.uint8) * WHITE))
             self._drawn[sample.name] = Drawn(path, box, label)
             self._write(before, sample.name)
@@ -172,7 +173,7 @@ class AnnotationFolder:
 
     def _read(self) -> dict[str, Drawn]:
         """What earlier sessions drew."""
-        if not self.path.is_file():
+        if not is_file(self.path):
             return {}
         table = read_manifest(self.path)
         if not {KIND, CASE} <= set(table.columns):
@@ -192,8 +193,18 @@ class AnnotationFolder:
                     "cases; give their manifest with --data, or another folder"
                 )
             mask = row.mask if "mask" in kind else None
+            if mask is not None and mask != self.folder / mask_path(name):
+                raise UserError(
+                    f"{self.path}: row {row.row} names a mask that is not the reader's own for {name!r}; "
+                    f"write {mask_path(name)} there, or give another folder with --annotations"
+                )
             found[name] = Drawn(mask, row.box if "box" in kind else None, row.label)
         return found
+
+
+def mask_path(case: str) -> str:
+    """The path of a case's mask in the folder: no other mask of a manifest is ever written or removed."""
+    return f"{MASKS}/{mask_name(case)}"
 
 
 def mask_name(case: str) -> str:

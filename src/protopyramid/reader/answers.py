@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -22,7 +23,6 @@ from protopyramid.explanations.explanation import Explanation, PreparedImage, ex
 from protopyramid.explanations.origin import place_sample
 from protopyramid.inference.requests import check_box, region_sample
 from protopyramid.model.activation import Region as ActivationRegion
-from protopyramid.prototypes.cases import prototype_map
 from protopyramid.runs import layout
 from protopyramid.runs.records import PrototypeRecord
 from protopyramid.runs.run import Run
@@ -83,14 +83,14 @@ def explanation_json(
     """
     content = explanation.to_json()
     records = {record.index: record for record in explanation.run.prototypes}
+    pictured = explanation.run.cases.pictured()
+    maps = _maps_json(explanation)
     for part in content["prototypes"]:
         index = part["index"]
-        part["map"] = map_json(
-            prototype_map(explanation.run.model, explanation.evidence.maps, index)[0]
-        )
+        part["map"] = maps[index]
         if index in records:
             part["case"] = {
-                **_case_json(explanation.run, records[index], run_name),
+                **_case_json(records[index], run_name, index in pictured),
                 "number": (cases or {}).get(records[index].image),
             }
     mirrored = explanation.origin is not None and explanation.origin.mapping.mirrored
@@ -103,24 +103,41 @@ def explanation_json(
     }
 
 
-def _case_json(run: Run, record: PrototypeRecord, run_name: str) -> dict[str, Any]:
+def _case_json(record: PrototypeRecord, run_name: str, pictured: bool) -> dict[str, Any]:
     return {
         "image": record.image,
         "class": record.class_name,
         "box": list(record.box),
         "picture": picture_url(run_name, record.index),
-        "pictured": run.cases.has_picture(record.index),
+        "pictured": pictured,
     }
 
 
-def map_json(similarity: Tensor) -> dict[str, Any]:
-    """A similarity map (h, w) as bytes from 0 at `low` to 255 at `high`, row by row, in base 64."""
-    values = similarity.double().numpy()
-    low, high = float(values.min()), float(values.max())
-    levels = np.rint((values - low) * (255 / max(high - low, 1e-12))).astype(np.uint8)
-    rows, columns = values.shape
-    text = base64.b64encode(levels.tobytes()).decode()
-    return {"rows": rows, "columns": columns, "low": low, "high": high, "values": text}
+def _maps_json(explanation: Explanation) -> list[dict[str, Any]]:
+    """The similarity maps of all prototypes on the image, in their order."""
+    layer, maps = explanation.run.model.prototypes, explanation.evidence.maps
+    if layer is None:
+        return []
+    return [each for level in layer.slices for each in maps_json(maps[level][0])]
+
+
+def maps_json(similarities: Tensor) -> list[dict[str, Any]]:
+    """Similarity maps (m, h, w), each as bytes from 0 at `low` to 255 at `high`, row by row, in base 64."""
+    values = similarities.double().numpy()
+    lows, highs = values.min((1, 2)), values.max((1, 2))
+    scales = 255 / np.maximum(highs - lows, 1e-12)
+    levels = np.rint((values - lows[:, None, None]) * scales[:, None, None]).astype(np.uint8)
+    rows, columns = values.shape[1:]
+    return [
+        {
+            "rows": rows,
+            "columns": columns,
+            "low": low,
+            "high": high,
+            "values": base64.b64encode(each.tobytes()).decode(),
+        }
+        for low, high, each in zip(lows.tolist(), highs.tolist(), levels, strict=True)
+    ]
 
 
 def _flat(line: NDArray[np.float64]) -> list[float]:
@@ -151,10 +168,12 @@ def run_json(run: Run, name: str, cases: Mapping[str, int]) -> dict[str, Any]:
     cases: numbers of the served cases by their names, so that a prototype's source is found among them.
     """
     card = run.folder / layout.CARD
+    pictured = run.cases.pictured()
     prototypes = [
         {
             **record.to_json(),
             "picture": picture_url(name, record.index),
+            "pictured": record.index in pictured,
             "weights": dict(zip(run.config.data.classes, column, strict=True)),
             "number": cases.get(record.image),
         }
@@ -186,7 +205,10 @@ def case_regions(run: Run, indices: Sequence[int]) -> list[dict[str, Any]]:
 def region_json(region: ActivationRegion) -> dict[str, Any]:
     """A region's outline, closed lines x, y, x, y, … in fractions, and its activation map."""
     lines = [_flat(line) for line in region.contour]
-    return {"contours": lines, "map": map_json(small_map(torch.as_tensor(region.activation)))}
+    return {
+        "contours": lines,
+        "map": maps_json(small_map(torch.as_tensor(region.activation))[None])[0],
+    }
 
 
 def small_map(activation: Tensor) -> Tensor:
@@ -204,9 +226,30 @@ def explain_with_saliency(
     return [(each, each.saliency()) for each in explain_batch(run, batch)]
 
 
-def explain_with_cases(run: Run, batch: Sequence[PreparedImage]) -> list[Explanation]:
-    """Explanations whose cases are looked up already, so that a figure needs no further pass."""
-    found = explain_batch(run, batch)
+class Saving(NamedTuple):
+    """What is asked back of an explanation that is saved: see `Explanation.weighed` and `compared_with`."""
+
+    factors: Mapping[int, float]
+    against: str | None = None
+
+
+def parse_factors(text: str) -> dict[int, float]:
+    """The factors of a form field, as in {"28": 0, "18": 0.4}."""
+    try:
+        content = json.loads(text or "{}")
+        return {int(index): float(factor) for index, factor in content.items()}
+    except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
+        raise UserError('factors: needs numbers by prototype, as in {"28": 0, "18": 0.4}') from None
+
+
+def explain_to_save(run: Run, batch: Sequence[tuple[PreparedImage, Saving]]) -> list[Explanation]:
+    """Explanations with what was asked back; cases are looked up, so that a figure needs no further pass."""
+    found = [
+        each.weighed(saving.factors).compared_with(saving.against)
+        for each, (_, saving) in zip(
+            explain_batch(run, [prepared for prepared, _ in batch]), batch, strict=True
+        )
+    ]
     if run.prototypes:
-        run.cases.look_up({part.index for each in found for part in each.strongest()})
+        run.cases.look_up({part.index for each in found for part in each.shown()})
     return found

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Form, UploadFile
 from fastapi.responses import JSONResponse, Response
 
 from protopyramid.errors import UserError
 from protopyramid.explanations.explanation import Explanation
-from protopyramid.reader.answers import parse_box
-from protopyramid.reader.films import Film
-from protopyramid.reader.service import Place, Reader, film_of
+from protopyramid.reader.answers import Saving, parse_box, parse_factors
+from protopyramid.reader.service import Opening, Place, Reader, upload_opening
 
 # What an explanation can be saved as. DICOM results will have their entry here.
 FORMATS = {"png": "image/png", "pdf": "application/pdf", "json": "application/json"}
@@ -20,6 +19,10 @@ FORMATS = {"png": "image/png", "pdf": "application/pdf", "json": "application/js
 RunName = Annotated[str, Form()]
 RegionField = Annotated[str, Form(description="x0,y0,x1,y1: what the model is to see")]
 LesionField = Annotated[str, Form(description="x0,y0,x1,y1: the run adds its margin")]
+FactorsField = Annotated[
+    str, Form(description='how many times as much a prototype counts, as in {"28": 0, "18": 0.4}')
+]
+AgainstField = Annotated[str, Form(description="class that the predicted one is compared with")]
 ImageField = Annotated[str, Form(description="id of an open image, instead of a file")]
 
 
@@ -40,11 +43,12 @@ def explanation_routes(reader: Reader) -> APIRouter:
         place = _asked(file, image, region, lesion)
         reader.run(run)
 
-        async def work() -> dict[str, Any]:
-            film = await _film(reader, file, image)
-            return await reader.explain(run, film, place, saliency)
+        async def work() -> Response:
+            opening = await _opening(reader, file, image)
+            answer: Response = await reader.explain(run, opening, place, saliency, JSONResponse)
+            return answer
 
-        return JSONResponse(await reader.with_room(work))
+        return await reader.with_room(work)
 
     @router.post("/api/explain/{form}", response_class=Response)
     async def save(
@@ -54,16 +58,19 @@ def explanation_routes(reader: Reader) -> APIRouter:
         region: RegionField = "",
         lesion: LesionField = "",
         image: ImageField = "",
+        factors: FactorsField = "",
+        against: AgainstField = "",
     ) -> Response:
-        """The explanation as a file: png or pdf (the case-based figure), or json."""
+        """The explanation as a file: png or pdf (the case-based figure), or json; with what is asked back."""
         if form not in FORMATS:
             raise UserError(f"cannot save as this; the formats are {', '.join(FORMATS)}")
         place = _asked(file, image, region, lesion)
+        saving = Saving(parse_factors(factors), against or None)
         reader.run(run)
 
         async def work() -> bytes:
-            film = await _film(reader, file, image)
-            explanation = await reader.explanation(run, film, place)
+            opening = await _opening(reader, file, image)
+            explanation = await reader.explanation(run, opening, place, saving)
             return await reader.in_thread(saved, explanation, form)
 
         content = await reader.with_room(work)
@@ -97,5 +104,8 @@ def _asked(file: UploadFile | None, image: str, region: str, lesion: str) -> Pla
     )
 
 
-async def _film(reader: Reader, file: UploadFile | None, image: str) -> Film:
-    return reader.films.get(image) if file is None else await film_of(reader, file)
+async def _opening(reader: Reader, file: UploadFile | None, image: str) -> Opening:
+    if file is not None:
+        return await upload_opening(reader, file)
+    film = reader.films.get(image)
+    return lambda: film

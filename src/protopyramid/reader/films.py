@@ -8,7 +8,9 @@ import secrets
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +23,10 @@ from protopyramid.data.geometry import Box, Region, Spacing, cut
 from protopyramid.data.images import thumbnail
 from protopyramid.data.io.decoding import Decoded, decode, is_dicom, read_size, read_spacing
 from protopyramid.data.io.memory import MemoryFile, Source
+from protopyramid.data.manifest import SOURCE_COLUMNS, Sample
 from protopyramid.errors import UserError
 from protopyramid.reader.settings import Limits, Refusal
+from protopyramid.utils.opening import is_file
 
 Array = NDArray[np.float32]
 Window = tuple[float, float]  # values shown as black and as white
@@ -57,8 +61,7 @@ class Film:
     """An opened image.
 
     levels[0] is the image as its file holds it, (H, W) or (H, W, 3) in [0, 1]; each further level has half
-    its size. `window`: the values to show as black and white at first. `lesion`: its box in pixels of the
-    file, where the manifest gives one.
+    its size. `lesion`: its box in pixels of the file, where the manifest gives one.
     """
 
     name: str
@@ -70,11 +73,14 @@ class Film:
 
     def __post_init__(self) -> None:
         self.levels = Pyramid(self.decoded.image)
-        self.window = (
-            (0.0, 1.0) if is_dicom(self.source) else _percentiles(self.levels[-1], AUTO_WINDOW)
-        )
-        if isinstance(self.source, MemoryFile) and not is_dicom(self.source):
+        self._dicom = is_dicom(self.source)
+        if isinstance(self.source, MemoryFile) and not self._dicom:
             self.source = MemoryFile(b"", self.source.suffix)  # never decoded again
+
+    @cached_property
+    def window(self) -> Window:
+        """The values to show as black and white at first; a DICOM file has its own window."""
+        return (0.0, 1.0) if self._dicom else _percentiles(self.levels[-1], AUTO_WINDOW)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -90,7 +96,7 @@ class Film:
 
     def seen_by(self, settings: DicomConfig) -> Decoded:
         """The image by a run's settings for DICOM; other formats have none."""
-        if settings == AS_IN_FILE or not is_dicom(self.source):
+        if settings == AS_IN_FILE or not self._dicom:
             return self.decoded
         return decode(self.source, settings)
 
@@ -108,11 +114,12 @@ class Film:
             "tile": TILE,
             "window": {"low": self.window[0], "high": self.window[1]},
             "windows": [
-                {"name": name, "low": low, "high": high} for name, (low, high) in self.presets()
+                {"name": name, "low": low, "high": high} for name, (low, high) in self.presets
             ],
             "lesion": None if self.lesion is None else list(self.lesion),
         }
 
+    @cached_property
     def presets(self) -> list[tuple[str, Window]]:
         """Windows to choose from: as opened, all values, tissue without the background, dense tissue."""
         values = self.levels[-1]
@@ -162,6 +169,26 @@ def open_film(source: Source, name: str, limits: Limits, lesion: Box | None = No
     check_source(source, limits)
     decoded = decode(source, AS_IN_FILE)
     return Film(name, source, decoded, read_spacing(source), lesion)
+
+
+class CaseFilm(NamedTuple):
+    """The film that a case was cut from, and what of it the case is, in its pixels."""
+
+    image: Path
+    crop: Box
+
+
+def case_film(case: Sample, manifest: Path | None) -> CaseFilm | None:
+    """The film of an imported crop by the columns of its manifest; None where it is unknown or not here."""
+    name, *edges = (case.extra.get(column, "").strip() for column in SOURCE_COLUMNS)
+    if manifest is None or not name:
+        return None
+    try:
+        x0, y0, x1, y1 = (float(edge) for edge in edges)
+    except ValueError:
+        return None
+    film = manifest.parent / name
+    return CaseFilm(film, (x0, y0, x1, y1)) if x1 > x0 and y1 > y0 and is_file(film) else None
 
 
 class FilmStore:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response, UploadFile
 
 from protopyramid.data.geometry import Region
+from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
 from protopyramid.reader.answers import parse_box
-from protopyramid.reader.films import Film
+from protopyramid.reader.films import Film, case_film
 from protopyramid.reader.service import Reader, uploaded
 from protopyramid.reader.settings import Refusal
 
@@ -22,6 +24,11 @@ High = Annotated[float, Query(description="Value shown as white", ge=-10, le=10)
 def image_routes(reader: Reader) -> APIRouter:
     """Images that are opened, as tiles and pictures, and the cases of the manifest."""
     router = APIRouter()
+
+    def known_case(number: int) -> Sample:
+        if not 0 <= number < len(reader.cases):
+            raise Refusal(404, "no such case")
+        return reader.cases[number]
 
     @router.post("/api/images")
     async def upload(file: UploadFile) -> dict[str, Any]:
@@ -91,14 +98,29 @@ def image_routes(reader: Reader) -> APIRouter:
     @router.post("/api/cases/{number}")
     async def open_case(number: int) -> dict[str, Any]:
         """Open the image of a case."""
-        if not 0 <= number < len(reader.cases):
-            raise Refusal(404, "no such case")
-        case = reader.cases[number]
+        case = known_case(number)
 
         async def work() -> Film:
             return await reader.open(case.image, reader.called(number), case.box)
 
         return (await reader.with_room(work)).to_json()
+
+    @router.post("/api/cases/{number}/film")
+    async def open_film_of(number: int) -> dict[str, Any]:
+        """Open the film that a case was cut from, where the manifest names it; else the case itself.
+
+        `crop`: the part of the film that the case is, x0, y0, x1, y1 in its pixels; null for the case itself.
+        """
+        source = case_film(known_case(number), reader.manifest)
+
+        async def work() -> Film:
+            if source is None:
+                case = reader.cases[number]
+                return await reader.open(case.image, reader.called(number), case.box)
+            return await reader.open(source.image, Path(source.image).name)
+
+        film = await reader.with_room(work)
+        return {**film.to_json(), "crop": None if source is None else list(source.crop)}
 
     return router
 

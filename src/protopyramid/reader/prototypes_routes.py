@@ -19,6 +19,7 @@ from protopyramid.reader.service import Reader
 from protopyramid.reader.settings import Refusal
 from protopyramid.runs.run import Run
 from protopyramid.training.finish import picture_bytes
+from protopyramid.utils.opening import real_path
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 NO_PROTOTYPES = {"looked_at": 0, "images": 0, "prototypes": None, "error": None}
@@ -96,7 +97,7 @@ def save_edit(run: Run, wanted: NamedEdit) -> Edited:
         raise UserError("name: use letters, digits, dots, dashes and underscores, at most 80")
     if not wanted.remove and not wanted.weights:
         raise UserError("nothing is changed; remove a prototype or choose a weight")
-    out = run.folder.path.resolve().parent / wanted.name
+    out = real_path(run.folder.path).parent / wanted.name
     if out.exists():
         raise UserError(f"name: there is already something called {wanted.name}; choose another")
     return edit(run, remove=wanted.remove, weights=wanted.weights, out=out)

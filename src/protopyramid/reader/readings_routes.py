@@ -115,7 +115,7 @@ async def _opened(reader: Reader, study: Study, name: str, due: Due) -> dict[str
     film = await _film(reader, study, due)
     shown = None
     if due.stage == "aided":
-        shown = await reader.explain(study.run, film, Place(lesion=study.lesion(due.case)))
+        shown = await reader.explain(study.run, lambda: film, Place(lesion=study.lesion(due.case)))
         await reader.in_thread(
             study.store.suggested, name, due, shown["predicted"], shown["probabilities"]
         )

@@ -18,7 +18,8 @@ from protopyramid.data.manifest import Sample
 from protopyramid.explanations.explanation import Explanation, PreparedImage, explain_batch
 from protopyramid.reader.annotations import AnnotationFolder
 from protopyramid.reader.answers import (
-    explain_with_cases,
+    Saving,
+    explain_to_save,
     explain_with_saliency,
     explanation_json,
     prepare_request,
@@ -50,6 +51,9 @@ class Study:
     def lesion(self, case: int) -> Box | None:
         """The lesion that the model is to look at; None for all of the image."""
         return self.samples[case].box if self.cropped else None
+
+
+Opening = Callable[[], Film]  # a film that is open, or that is decoded when it is called
 
 
 class Place(NamedTuple):
@@ -141,36 +145,58 @@ class Reader:
             self._in_hand -= 1
 
     async def open(self, source: Source, name: str, lesion: Box | None = None) -> Film:
-        """Decode an image and keep it."""
-        film = await self.in_thread(open_film, source, name, self.limits, lesion)
+        """Decode an image and keep it; what a page first asks of it is computed beside the event loop."""
+
+        def work() -> Film:
+            film = open_film(source, name, self.limits, lesion)
+            film.to_json()
+            return film
+
+        film = await self.in_thread(work)
         self.films.add(film)
         return film
 
     async def explain(
-        self, name: str, film: Film, place: Place, saliency: bool = False
-    ) -> dict[str, Any]:
-        """The explanation of a place on a film, with Grad-CAM of the predicted class if asked."""
-        if not saliency:
-            explanation = await self._ask(name, film, place, explain_batch)
-            return await self.in_thread(self._json, name, explanation)
-        explanation, region = await self._ask(name, film, place, explain_with_saliency)
-        content = await self.in_thread(self._json, name, explanation)
-        return {**content, "saliency": region_json(region)}
+        self,
+        name: str,
+        opening: Opening,
+        place: Place,
+        saliency: bool = False,
+        write: Callable[[dict[str, Any]], Any] = dict,
+    ) -> Any:
+        """The explanation of a place on a film, with Grad-CAM of the predicted class if asked.
 
-    async def explanation(self, name: str, film: Film, place: Place) -> Explanation:
-        """The explanation itself, ready to be drawn."""
-        found: Explanation = await self._ask(name, film, place, explain_with_cases)
+        As JSON values, or as what `write` makes of them.
+        """
+        work: Work = explain_with_saliency if saliency else explain_batch
+        found = await self._ask(name, opening, place, work)
+
+        def answer() -> Any:
+            if not saliency:
+                return write(self._json(found))
+            explanation, region = found
+            return write({**self._json(explanation), "saliency": region_json(region)})
+
+        return await self.in_thread(answer)
+
+    async def explanation(
+        self, name: str, opening: Opening, place: Place, saving: Saving
+    ) -> Explanation:
+        """The explanation itself, with what was asked back, ready to be drawn."""
+        found: Explanation = await self._ask(name, opening, place, explain_to_save, saving)
         return found
 
-    async def _ask(self, name: str, film: Film, place: Place, work: Work) -> Any:
+    async def _ask(
+        self, name: str, opening: Opening, place: Place, work: Work, saving: Saving | None = None
+    ) -> Any:
         """What the networks' thread makes of a place on a film."""
         run = self.run(name)
 
         def prepare() -> PreparedImage:
-            decoded = film.seen_by(run.config.data.dicom)
+            film = opening()
             return prepare_request(
                 run,
-                decoded,
+                film.seen_by(run.config.data.dicom),
                 film.spacing,
                 film.name,
                 place.region,
@@ -179,17 +205,18 @@ class Reader:
             )
 
         prepared = await self.in_thread(prepare)
-        return await asyncio.wrap_future(self.worker.submit(run, work, prepared))
+        item = prepared if saving is None else (prepared, saving)
+        return await asyncio.wrap_future(self.worker.submit(run, work, item))
 
-    def _json(self, name: str, explanation: Explanation) -> dict[str, Any]:
+    def _json(self, explanation: Explanation) -> dict[str, Any]:
         called = next(key for key, value in self.runs.items() if value is explanation.run)
         return explanation_json(explanation, called, self.case_numbers)
 
 
-async def film_of(reader: Reader, file: UploadFile) -> Film:
-    """An uploaded image that is not kept."""
+async def upload_opening(reader: Reader, file: UploadFile) -> Opening:
+    """How to open an uploaded image that is not kept."""
     source, name = await uploaded(file)
-    return await reader.in_thread(open_film, source, name, reader.limits)
+    return lambda: open_film(source, name, reader.limits)
 
 
 async def uploaded(file: UploadFile) -> tuple[MemoryFile, str]:

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from protopyramid.reader.settings import Limits, Refusal, busy
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-OPEN_PATHS = ("/healthz", "/login", "/page/login.css")
+OPEN_PATHS = ("/healthz", "/login", "/page/login.css", "/page/login.js", "/page/words.js")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # Rate limit: after this many wrong tokens within this many seconds, an address is not checked any further.
 WRONG_TOKENS, WRONG_SECONDS = 5, 60.0
@@ -175,6 +175,8 @@ class Shield:
             await self._answer(request, receive)
         except Refusal as refusal:
             await request.refuse(refusal)
+        except asyncio.CancelledError:  # the server is stopped and waits no longer
+            await request.refuse(busy("the server is stopping"))
         except TimeoutError:
             await request.refuse(busy("the request took too long"))
         except Exception as error:

@@ -11,6 +11,7 @@ from protopyramid.config import dump_config
 from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
+from protopyramid.runs.tensor_file import tensor_bytes
 from protopyramid.utils import files
 from protopyramid.utils.locks import locked
 from protopyramid.utils.opening import MARK, RECORDS, WEIGHTS, checked, read_file, read_text
@@ -32,15 +33,15 @@ class RunFolder:
     # -- writing ---------------------------------------------------------------------------------
     def write_bytes(self, relative: str, content: bytes) -> Path:
         """Write a file atomically: after a crash it holds the old bytes or the new ones, whole."""
-        return files.write_bytes(self.path / relative, content)
+        return files.write_bytes(files.inside(self.path, relative), content)
 
     def write_text(self, relative: str, content: str) -> Path:
         """Write text atomically, as UTF-8."""
-        return files.write_text(self.path / relative, content)
+        return files.write_text(files.inside(self.path, relative), content)
 
     def write_json(self, relative: str, content: object) -> Path:
         """Write JSON atomically; NaN and infinity are refused: other readers do not know them."""
-        return files.write_json(self.path / relative, content)
+        return files.write_json(files.inside(self.path, relative), content)
 
     def write_tensors(
         self,
@@ -48,11 +49,8 @@ class RunFolder:
         tensors: Mapping[str, Tensor],
         metadata: Mapping[str, str] | None = None,
     ) -> Path:
-        """Write a safetensors file atomically. The same tensors give the same bytes."""
-        from safetensors.torch import save
-
-        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        return self.write_bytes(relative, save(plain, dict(metadata or {})))
+        """Write a safetensors file atomically. The same content gives the same bytes."""
+        return self.write_bytes(relative, tensor_bytes(tensors, metadata))
 
     def write_config(self, config: Config) -> Path:
         """Write the complete configuration."""
@@ -60,7 +58,7 @@ class RunFolder:
 
     def append_line(self, relative: str, line: str) -> None:
         """Append a line to a log."""
-        files.append_line(self.path / relative, line)
+        files.append_line(files.inside(self.path, relative), line)
 
     # -- reading ---------------------------------------------------------------------------------
     def read_json(self, relative: str) -> Any:

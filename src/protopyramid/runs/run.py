@@ -150,4 +150,33 @@ def load_run(path: str | Path) -> Run:
             f"{folder / layout.MODEL}: does not match {layout.CONFIG}: {first}"
         ) from error
     model.eval()
-    return Run(folder, config, model, read_prototypes(folder))
+    prototypes = read_prototypes(folder)
+    _check_prototypes(folder, prototypes, model, config.data.classes)
+    return Run(folder, config, model, prototypes)
+
+
+def _check_prototypes(
+    folder: RunFolder,
+    records: Sequence[PrototypeRecord],
+    model: PrototypeNetwork,
+    classes: Sequence[str],
+) -> None:
+    """Refuse records that are not those of the model's prototypes, one for each, in their order."""
+    layer = model.prototypes
+    expected: list[tuple[int, str, int]] = []
+    if layer is not None:
+        owners, levels = layer.classes.tolist(), layer.levels.tolist()
+        expected = [
+            (index, classes[owner], level)
+            for index, (owner, level) in enumerate(zip(owners, levels, strict=True))
+        ]
+    found = [(record.index, record.class_name, record.level) for record in records]
+    if found != expected:
+        place = next(
+            (n for n, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]),
+            min(len(found), len(expected)),
+        )
+        raise UserError(
+            f"{folder / layout.PROTOTYPES}: entry {place} is not that of the model's prototype {place}; "
+            "the file is damaged: restore it, or train the run again"
+        )

@@ -73,7 +73,8 @@ def find_model(name: str) -> Model | None:
         return None
     folder = pulled_folder() / name
     about = read_package(RunFolder(folder))
-    assert about is not None
+    if about is None:  # something of that name is there, but not a file
+        raise UserError(f"{folder / layout.PACKAGE}: is not a file; pull the model again")
     return Model(name, about, None, folder)
 
 

@@ -140,7 +140,13 @@ def patch_cosine(run: Run, record: PrototypeRecord, image: torch.Tensor) -> floa
     """The cosine of a prototype and the patch at its place on an image (C, S, S) in [0, 1]."""
     ready = model_input(image[None].expand(1, 3, -1, -1), run.config.data, device_of(run.model))
     with torch.inference_mode():
-        patch = run.model.pyramid(ready)[record.level][0, :, record.row, record.col]
+        maps = run.model.pyramid(ready)[record.level][0]
+        if not (0 <= record.row < maps.shape[1] and 0 <= record.col < maps.shape[2]):
+            raise UserError(
+                f"{run.folder / layout.PROTOTYPES}: prototype {record.index} lies outside of its image; "
+                "the file is damaged: pull the model again"
+            )
+        patch = maps[:, record.row, record.col]
         vector = layer_of(run.model).vectors[record.index]
         return float(torch.nn.functional.cosine_similarity(patch, vector, dim=0))
 

@@ -65,7 +65,7 @@ def read_words(path: Path) -> CardWords:
     """The words of a card."""
     try:
         content = tomllib.loads(read_text(path, SETTINGS))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as TOML ({error})") from error
     return from_json(CardWords, content, path, "correct the file")
 
@@ -105,7 +105,7 @@ def release_card(
         f"Version {words.version}. Licence: {words.licence}.",
         "## Intended use\n\n" + USE + _bullets(words.use),
         "## Training data\n\n" + _data(run, words, manifest),
-        "## Figures, out of fold\n\n" + _figures(run, figures),
+        "## Figures, out of fold\n\n" + _figures(run, figures, _lesions(run, manifest)),
         "## Limits\n" + _bullets(words.limits),
         "## Never tested on\n" + _bullets(words.untested),
         "## How to cite\n\n" + PAPER + ".",
@@ -194,8 +194,20 @@ def out_of_fold(run: Run, predictions: Sequence[Prediction]) -> dict[str, Source
     return found
 
 
-def _figures(run: Run, figures: Mapping[str, SourceFigures]) -> str:
-    classes = [name for name in run.config.data.classes if name != run.config.data.negative_class]
+def _lesions(run: Run, manifest: Path) -> int:
+    """How many rows of a manifest are lesions."""
+    return sum(each.label in _margins(run) for each in read_manifest(manifest).samples)
+
+
+def _margins(run: Run) -> list[str]:
+    data = run.config.data
+    return [name for name in data.classes if name != data.negative_class]
+
+
+def _figures(run: Run, figures: Mapping[str, SourceFigures], lesions: int) -> str:
+    classes = _margins(run)
+    tested = sum(figures[ALL].counts[name] for name in classes)
+    part = "" if tested >= lesions else f"Of {lesions} lesions, {tested} were tested so far. "
     rows = [
         [
             source,
@@ -211,7 +223,8 @@ def _figures(run: Run, figures: Mapping[str, SourceFigures]) -> str:
     note = (
         "One-vs-rest AUROC among lesions, each predicted by a model that saw neither the image nor its "
         "patient in training; 95 % intervals of resampled patients in brackets. The model that is shipped "
-        "was trained on all images above by the same recipe and has no figures of its own here.\n\n"
+        "was trained on all images above by the same recipe and has no figures of its own here. "
+        f"{part}\n\n"
     )
     return note + markdown_table(["source", "lesions", *classes, "mean"], rows)
 

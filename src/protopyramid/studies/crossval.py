@@ -47,7 +47,7 @@ from protopyramid.studies.results import (
     SeedMetrics,
 )
 from protopyramid.training.data_check import labelled_manifest
-from protopyramid.utils.files import write_text
+from protopyramid.utils.files import part_of, write_text
 from protopyramid.utils.opening import TABLE, is_file, read_file
 from protopyramid.utils.tables import Cell, csv_text
 
@@ -91,7 +91,7 @@ def cross_validate(
         for seed in seeds:
             seeded = _with_seed(config, seed)
             for fold in range(folds):
-                run = folder / f"seed-{seed}/fold-{fold}"
+                run = part_of(folder.path, f"seed-{seed}/fold-{fold}")
                 fold_rows = with_fold(manifest, folds, fold, seed)
                 written = _write_manifest(run, fold_rows, seeded)
                 api.train(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,9 +26,11 @@ from protopyramid.evaluation.split import evaluated_split
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
+from protopyramid.studies.plan import read_tree
 from protopyramid.studies.table import cell
-from protopyramid.utils.files import write_text
+from protopyramid.utils.files import part_of, write_text
 from protopyramid.utils.tables import markdown_table
+from protopyramid.utils.typed_json import first_problem
 
 FOLDER = "faithfulness"
 Say = Callable[[str], None]
@@ -91,15 +92,9 @@ MEASURES = {
 def read_plan(path: Path) -> Plan:
     """Read the TOML file."""
     try:
-        return Plan.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        return Plan.model_validate(read_tree(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{path}: {place}: {first['msg']}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not valid TOML: {error}") from None
+        raise UserError(f"{path}: {first_problem(error)}") from None
 
 
 def run_table(plan: Plan, results: Path, say: Say = lambda line: None) -> str:
@@ -125,7 +120,7 @@ def _measured(
     plan: Plan, source: Source, variant: str, seed: int, results: Path, say: Say
 ) -> Faithfulness | None:
     """The faithfulness of a run, measured now if it is missing; None where there is no run."""
-    folder = results / source.folder / f"seed-{seed}" / variant
+    folder = part_of(results, f"{source.folder}/seed-{seed}/{variant}")
     if not (folder / layout.MODEL).is_file():
         say(f"{folder}: no run; left out")
         return None

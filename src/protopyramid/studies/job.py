@@ -20,7 +20,17 @@ from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run, load_run
 from protopyramid.studies.by_source import measure_by_source
 from protopyramid.studies.occlusion_control import occluded_auroc, write_occluded
-from protopyramid.studies.plan import PARTITION_SEED, Replicate, Study, Variant, variant_config
+from protopyramid.studies.plan import (
+    CACHE,
+    OCCLUDED,
+    PARTITION_SEED,
+    PHANTOMS,
+    SHIFTED,
+    Replicate,
+    Study,
+    Variant,
+    variant_config,
+)
 from protopyramid.studies.results import (
     Measurement,
     NearestPatch,
@@ -31,11 +41,8 @@ from protopyramid.studies.results import (
 )
 from protopyramid.studies.shift_test import shifted_precision, write_shifted
 from protopyramid.utils import typed_json
-from protopyramid.utils.files import write_text
+from protopyramid.utils.files import part_of, write_text
 from protopyramid.utils.opening import IMAGE, TABLE, WEIGHTS, is_file, read_file
-
-# Folders beside the runs of a replicate; studies of earlier versions have the same.
-PHANTOMS, OCCLUDED, SHIFTED, CACHE = "phantoms", "control", "moved", "cache"
 
 
 @dataclass(frozen=True)
@@ -52,12 +59,12 @@ class Job:
     @property
     def place(self) -> Path:
         """The folder of the replicate."""
-        return self.out / self.replicate.folder
+        return part_of(self.out, self.replicate.folder)
 
     @property
     def run(self) -> Path:
         """The run's folder."""
-        return self.place / self.variant.name
+        return part_of(self.place, self.variant.name)
 
 
 # -- data ----------------------------------------------------------------------------------------
@@ -69,7 +76,7 @@ def prepare_data(
         if data is None:
             raise UserError("this study needs a dataset: give its manifest with --data")
         return _split(study, data, out, replicate)
-    manifest = out / replicate.folder / PHANTOMS / "manifest.csv"
+    manifest = part_of(out, f"{replicate.folder}/{PHANTOMS}") / "manifest.csv"
     if manifest.is_file():
         return manifest
     return write_phantoms(manifest.parent, replicate.seed, workers=workers)
@@ -79,7 +86,7 @@ def _split(study: Study, data: Path, out: Path, replicate: Replicate) -> Path:
     """The manifest with the study's test rows, if it chooses any: a fold's, or one for all seeds."""
     if replicate.fold is not None:
         fold = with_fold(read_manifest(data), study.folds, replicate.fold, replicate.partition)
-        return _write_split(fold, data, out / replicate.folder / "manifest.csv")
+        return _write_split(fold, data, part_of(out, replicate.folder) / "manifest.csv")
     if study.holdout:
         held_out = with_test(read_manifest(data), study.holdout, PARTITION_SEED)
         return _write_split(held_out, data, out / "manifest.csv")
@@ -174,11 +181,11 @@ def _measure(job: Job, run: Run, manifest: Path) -> None:
     digest, found = model_digest(run), measured(run)
     assert found is not None
     if job.variant.occlusion_control and found.occlusion_control is None:
-        occluded = write_occluded(manifest, job.place / OCCLUDED)
+        occluded = write_occluded(manifest, part_of(job.place, OCCLUDED))
         control = OcclusionControl(occluded_auroc(run, occluded), digest)
         run.folder.write_json(layout.OCCLUSION_CONTROL, typed_json.to_json(control))
     if job.variant.shift_test and found.shift_test is None:
-        shifted, stayed = write_shifted(manifest, job.place / SHIFTED)
+        shifted, stayed = write_shifted(manifest, part_of(job.place, SHIFTED))
         precision = (shifted_precision(run, shifted), shifted_precision(run, stayed))
         run.folder.write_json(layout.SHIFT_TEST, typed_json.to_json(ShiftTest(*precision, digest)))
 

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from protopyramid.config import load_config, load_overlay, preset_names
 from protopyramid.config.aliases import current_key
@@ -50,7 +50,26 @@ OLD_KEYS = {"control": "occlusion_control", "moved": "shift_test"}  # of a varia
 AFTER_TRAINING = ("model.tta",)  # settings that training does not see
 PARTITION_SEED = 0  # of the one partition into folds that all seeds share with dealing 1
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+# What a study writes beside the runs of a replicate; studies of earlier versions have the same.
+PHANTOMS, OCCLUDED, SHIFTED, CACHE, COMPARISON = (
+    "phantoms",
+    "control",
+    "moved",
+    "cache",
+    "comparison",
+)
+OWN_FOLDERS = (PHANTOMS, OCCLUDED, SHIFTED, CACHE, COMPARISON)
+
+
+def _not_a_folder_of_ours(name: str) -> str:
+    if name.casefold() in OWN_FOLDERS:
+        raise ValueError(f"{name} is the name of a folder that studies write; choose another")
+    return name
+
+
+Name = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$"), AfterValidator(_not_a_folder_of_ours)
+]
 
 
 @dataclass(frozen=True)
@@ -250,7 +269,7 @@ def read_study(path: str | Path, settings: Mapping[str, Any] | None = None) -> S
     `settings` by dotted key are put on top of those of every variant.
     """
     path = Path(path)
-    tree = _read_tree(path)
+    tree = read_tree(path)
     if "like" in tree:
         tree = _on_top(tree, path)
     tree = {**tree, "variants": _like_others(_variants(tree, path), path)}
@@ -268,7 +287,8 @@ def read_study(path: str | Path, settings: Mapping[str, Any] | None = None) -> S
     return study
 
 
-def _read_tree(path: Path) -> dict[str, Any]:
+def read_tree(path: Path) -> dict[str, Any]:
+    """The content of a TOML file; UserError where it cannot be read."""
     try:
         return tomllib.loads(read_text(path, SETTINGS))
     except RecursionError:
@@ -286,7 +306,7 @@ def _on_top(tree: dict[str, Any], path: Path, seen: tuple[str, ...] = ()) -> dic
         raise UserError(f"{path}: like: give the file name of a study in the same folder")
     if like in seen:
         raise UserError(f"{path}: like: {like} leads back to itself, by way of {', '.join(seen)}")
-    other = _read_tree(path.parent / like)
+    other = read_tree(path.parent / like)
     if "like" in other:
         other = _on_top(other, path.parent / like, (*seen, like))
     resolved = _like_others(_variants(other, path.parent / like), path.parent / like)

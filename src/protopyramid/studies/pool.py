@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protopyramid.errors import UserError
+from protopyramid.utils.files import disk_error, make_folder, refuse_link
 from protopyramid.utils.opening import TEXT, read_file
+from protopyramid.utils.processes import start_watched
 
 Key = tuple[str, str]  # label of the replicate, variant
 PAUSE = 0.2  # seconds between two polls of the processes
@@ -57,9 +59,14 @@ def _ready(waiting: Mapping[Key, Task], done: set[Key]) -> list[Key]:
 
 
 def _start(task: Task) -> subprocess.Popen[bytes]:
-    task.log.parent.mkdir(parents=True, exist_ok=True)
-    with task.log.open("ab") as log:
-        return subprocess.Popen(task.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    make_folder(task.log.parent)
+    refuse_link(task.log)
+    try:
+        log = task.log.open("ab")
+    except OSError as error:
+        raise disk_error(task.log, error) from error
+    with log:
+        return start_watched(task.command, log)
 
 
 def _check(process: subprocess.Popen[bytes], task: Task) -> None:

@@ -21,16 +21,26 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
 from protopyramid.studies.by_source import OnSource, on_source, tested_sources
-from protopyramid.studies.job import CACHE, Job, do, measurement, prepare_data
+from protopyramid.studies.job import Job, do, measurement, prepare_data
 from protopyramid.studies.kept import keep, kept_on_source, kept_run
-from protopyramid.studies.plan import Replicate, Study, read_study, variant_config
+from protopyramid.studies.plan import (
+    CACHE,
+    COMPARISON,
+    Replicate,
+    Study,
+    read_study,
+    variant_config,
+)
 from protopyramid.studies.pool import Key, Task, python, run_tasks
 from protopyramid.studies.results import Measurement
 from protopyramid.studies.source_tables import LEGEND as SOURCE_LEGEND
 from protopyramid.studies.source_tables import Tables, render_control, resample_together
 from protopyramid.studies.table import Row, cell, differences, make_rows, markdown, values_csv
+from protopyramid.utils.files import part_of
+from protopyramid.utils.locks import wait_for
 from protopyramid.utils.tables import markdown_table, number
 
+SAVING = 30.0  # seconds that a stopped run may take to save
 # The tables of a result: heading, columns.
 TABLES: dict[str, tuple[str, ...]] = {
     "How well it tells the margins apart": (
@@ -139,7 +149,9 @@ def run_variant(
     if not replicates:
         raise UserError(f"--fold {fold}: no such fold with these seeds in {place.file}")
     for replicate in replicates:
-        do(Job(study, place.file.parent, place.out, variant, replicate, place.data))
+        job = Job(study, place.file.parent, place.out, variant, replicate, place.data)
+        wait_for(job.run, SAVING)  # a run whose study was killed is still being saved
+        do(job)
 
 
 # -- results -------------------------------------------------------------------------------------
@@ -272,7 +284,7 @@ def compare_replicates(study: Study, place: Place) -> list[Comparison]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they were shown when the runs were evaluated
             comparison = compare(runs, methods=METHODS if study.saliency else {})
-        comparison.write(place.out / replicate.folder / "comparison")
+        comparison.write(part_of(place.out, f"{replicate.folder}/{COMPARISON}"))
         found.append(comparison)
     return found
 

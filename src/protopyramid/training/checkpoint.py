@@ -11,17 +11,18 @@ import warnings
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor
+from pydantic import ValidationError
+from torch import Tensor, nn
 
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
-from protopyramid.training.state import State
+from protopyramid.training.state import PrototypeSource, State, read_sources
 from protopyramid.utils.faults import reached
 from protopyramid.utils.opening import is_folder
+from protopyramid.utils.typed_json import first_problem
 
 FOLDER = layout.CHECKPOINT
 BEST = f"{FOLDER}/best.safetensors"
@@ -66,7 +67,8 @@ def load_checkpoint(folder: RunFolder) -> Restored | None:
             return _read(folder, number)
         except (UserError, ValueError, KeyError, TypeError) as error:
             warnings.warn(
-                f"{folder / name}: damaged ({error}); using the one before it", stacklevel=2
+                f"{folder / name}: damaged ({_reason(error)}); using the one before it",
+                stacklevel=2,
             )
             (folder / name).unlink(missing_ok=True)
     if numbers:
@@ -84,19 +86,37 @@ def has_checkpoint(folder: RunFolder) -> bool:
 def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Put back the state that `save_checkpoint` took from an optimiser of the same parameters."""
     state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        number, key = name.split("/")
-        state.setdefault(int(number), {})[key] = tensor
     groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict({"state": state, "param_groups": groups})
+    try:
+        for name, tensor in tensors.items():
+            number, key = name.split("/")
+            state.setdefault(int(number), {})[key] = tensor
+        optimiser.load_state_dict({"state": state, "param_groups": groups})
+    except (ValueError, KeyError, RuntimeError) as error:
+        raise _misfit(error) from None
     for parameter, values in optimiser.state.items():
         for key, value in values.items():
             if value.shape == parameter.shape:  # in the memory order of the parameter
                 values[key] = torch.empty_like(parameter).copy_(value)
 
 
+def restore_model(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put back the weights that were taken from a model of the same settings."""
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise _misfit(error) from None
+
+
+def _misfit(error: Exception) -> UserError:
+    reason = str(error).strip().splitlines()[-1].strip()
+    return UserError(
+        f"{FOLDER}: does not fit this training ({reason}); train again in another folder"
+    )
+
+
 def save_best(
-    folder: RunFolder, model: Mapping[str, Tensor], records: list[dict[str, Any]], note: str
+    folder: RunFolder, model: Mapping[str, Tensor], records: list[PrototypeSource], note: str
 ) -> None:
     """Keep a candidate: a model that has just been projected and fitted, with its prototypes' sources."""
     reached("best")
@@ -105,15 +125,17 @@ def save_best(
     folder.write_tensors(BEST, dict(model), metadata)
 
 
-def load_best(folder: RunFolder) -> tuple[dict[str, Tensor], list[dict[str, Any]], str]:
+def load_best(folder: RunFolder) -> tuple[dict[str, Tensor], list[PrototypeSource], str]:
     """The best candidate so far, its prototypes' sources, and the note on it."""
     tensors, metadata = folder.read_tensors(BEST)
-    if str(checksum(tensors, metadata["records"])) != metadata["checksum"]:
+    try:
+        if str(checksum(tensors, metadata["records"])) != metadata["checksum"]:
+            raise ValueError("checksum mismatch")
+        return tensors, read_sources(metadata["records"]), metadata["note"]
+    except (KeyError, ValueError) as error:
         raise UserError(
-            f"{folder / BEST}: damaged (checksum mismatch); train again in another folder"
-        )
-    records: list[dict[str, Any]] = json.loads(metadata["records"])
-    return tensors, records, metadata["note"]
+            f"{folder / BEST}: damaged ({_reason(error)}); train again in another folder"
+        ) from None
 
 
 def checksum(tensors: Mapping[str, Tensor], text: str = "") -> int:
@@ -130,8 +152,12 @@ def _read(folder: RunFolder, number: int) -> Restored:
     tensors, metadata = folder.read_tensors(f"{FOLDER}/{number:08d}.safetensors")
     if str(checksum(tensors, metadata["state"])) != metadata["checksum"]:
         raise ValueError("checksum mismatch")
-    state = State.from_json(json.loads(metadata["state"]))
+    state = State.from_json(metadata["state"])
     return Restored(number, state, _part(tensors, "model/"), _part(tensors, "optimiser/"))
+
+
+def _reason(error: Exception) -> str:
+    return first_problem(error) if isinstance(error, ValidationError) else str(error)
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from protopyramid.runs.shelf import find_run
 from protopyramid.training.checkpoint import has_checkpoint
 from protopyramid.training.data_check import training_manifest
 from protopyramid.training.distributed import on_rank_zero, start_fabric
+from protopyramid.training.same_files import check_same_files
 from protopyramid.training.start import warn_of_frozen_random_backbone
 from protopyramid.training.trainer import Trainer
 from protopyramid.utils.allocator import keep_freed_memory
@@ -113,10 +114,12 @@ def _check_same_config(folder: RunFolder, config: Config) -> None:
 
 
 def _check_same_data(folder: RunFolder, manifest: Manifest) -> None:
-    """Checkpoints name images by their position: a run continues with the rows it was started with."""
-    for split, names in read_provenance(folder).splits.items():
+    """Checkpoints name images by their position: a run continues with the rows and files it began with."""
+    splits = read_provenance(folder).splits
+    for split, names in splits.items():
         if list(names) != [sample.name for sample in manifest.split(split)]:
             raise UserError(
                 f"{manifest.path}: its {split} rows are not those that {folder.path} was started with; "
                 "resume with the same manifest, or choose another folder"
             )
+    check_same_files(folder, manifest, splits)

@@ -27,6 +27,7 @@ from protopyramid.errors import UserError
 from protopyramid.utils.faults import reached
 from protopyramid.utils.files import reserve, write_text
 from protopyramid.utils.locks import locked
+from protopyramid.utils.opening import is_file
 from protopyramid.utils.typed_json import read_json
 
 GIGABYTE = 1e9
@@ -101,19 +102,32 @@ class FeatureCache:
 
 def _allocate(folder: Path, layout: CacheLayout) -> None:
     """Create the files at full size: a full disk must not show as a fault in mapped memory."""
-    value = 2 if layout.half else 4
-    sizes = {f"map-{b}.bin": c * h * w * value for b, (c, h, w) in layout.shapes.items()}
-    sizes["masks.bin"] = layout.mask_size * -(-layout.mask_size // 8)
-    sizes["annotated.bin"] = 1
-    for name, size in sizes.items():
+    for name, size in _sizes(layout).items():
         try:
             with (folder / name).open("wb") as file:
-                reserve(file, layout.rows * size)
+                reserve(file, size)
         except OSError as error:
             raise UserError(
                 f"{folder / name}: cannot create the feature cache of {layout.bytes / GIGABYTE:.1f} GB "
                 f"({error.strerror}); free some space, then run the same command again"
             ) from error
+
+
+def _sizes(layout: CacheLayout) -> dict[str, int]:
+    """The files of a cache, and how many bytes each has."""
+    value = 2 if layout.half else 4
+    sizes = {f"map-{b}.bin": c * h * w * value for b, (c, h, w) in layout.shapes.items()}
+    sizes["masks.bin"] = layout.mask_size * -(-layout.mask_size // 8)
+    sizes["annotated.bin"] = 1
+    return {name: layout.rows * size for name, size in sizes.items()}
+
+
+def is_whole(folder: Path, layout: CacheLayout) -> bool:
+    """Whether all files of a cache are there, at full size: what is mapped must not end early."""
+    return all(
+        is_file(folder / name) and (folder / name).stat().st_size == size
+        for name, size in _sizes(layout).items()
+    )
 
 
 def used_bytes(folder: Path) -> int:

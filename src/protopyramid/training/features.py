@@ -134,7 +134,7 @@ class FeatureSource:
         first = fabric.local_rank == 0
         with _held(folder, reporter) if first and self.place.shared else nullcontext():
             folder = folder / self.name
-            if all_reduce_max(fabric, int(first and not feature_cache.is_complete(folder, key))):
+            if all_reduce_max(fabric, int(first and not _is_usable(folder, key, layouts))):
                 self.close_cache()
                 self._build(folder, layouts, cut, fabric, reporter)
                 fabric.barrier()
@@ -300,3 +300,11 @@ def _held(folder: Path, reporter: Reporter) -> Iterator[None]:
         with reporter.activity("waiting for another process to build the feature cache") as waiting:
             stack.enter_context(feature_cache.hold(folder, waiting.advance))
         yield
+
+
+def _is_usable(folder: Path, key: str, layouts: Sequence[CacheLayout]) -> bool:
+    """Whether a folder holds the finished cache of a key, with all of its files."""
+    parts = zip(PARTS, layouts, strict=False)
+    return feature_cache.is_complete(folder, key) and all(
+        feature_cache.is_whole(folder / name, layout) for name, layout in parts
+    )

@@ -108,8 +108,9 @@ def fit_head(
         warnings.warn(UNBOUNDED, stacklevel=2)
     elif optimality > settings.tolerance:
         warnings.warn(
-            f"head_fit.tolerance: the head fit stopped at an optimality error of {optimality:.1e} "
-            f"after {iterations} iterations, above the tolerance of {settings.tolerance:.1e}",
+            # The same words after each fit, so that they are said once.
+            f"head_fit.tolerance: after {settings.max_iterations} iterations a head fit had not reached "
+            f"{settings.tolerance:.0e}; its optimality error is in metrics.jsonl",
             stacklevel=2,
         )
     found = weight.to(first.device, torch.float32)

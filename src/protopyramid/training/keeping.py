@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -14,7 +15,7 @@ from torch import nn
 from protopyramid.metrics.validation import ValidationMetrics
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
-from protopyramid.training.checkpoint import Restored, save_best, save_checkpoint
+from protopyramid.training.checkpoint import Restored, restore_model, save_best, save_checkpoint
 from protopyramid.training.distributed import on_rank_zero
 from protopyramid.training.state import Position, State
 from protopyramid.training.tensorboard import Board
@@ -36,7 +37,7 @@ class Keeper:
 
     def restore(self, restored: Restored) -> None:
         """Continue from a checkpoint: its model, its state, and the records up to it."""
-        self.model.load_state_dict(restored.model)
+        restore_model(self.model, restored.model)
         self.state, self._checkpoints = restored.state, restored.number
         on_rank_zero(self.fabric, self._drop_later_records)
 
@@ -79,7 +80,15 @@ class Keeper:
         kept = [
             record
             for record in self.folder.read_lines(layout.METRICS)
-            if tuple(record["position"]) <= self.state.position.order
+            if _order(record) <= self.state.position.order
         ]
         text = "".join(json.dumps(record) + "\n" for record in kept)
         self.folder.write_text(layout.METRICS, text)
+
+
+def _order(record: Mapping[str, Any]) -> tuple[int, ...]:
+    """The position of a record; beyond all others where it has none, so that it is dropped."""
+    position = record.get("position")
+    if not isinstance(position, list) or not all(isinstance(each, int) for each in position):
+        return (sys.maxsize,)
+    return tuple(position)

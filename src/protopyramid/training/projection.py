@@ -31,6 +31,7 @@ from protopyramid.model.prototypes import PrototypeLayer
 from protopyramid.training.patches import PyramidBatch, eligible_cells, join_columns
 
 Unique = Literal["image", "patch", "none"]
+LARGE = 1 << 18  # values of an image's z, from which it is worth a step of its own
 EMPTY = -1  # image index of a candidate that was never filled
 
 
@@ -50,23 +51,18 @@ class Candidates:
 
 
 @dataclass
-class _Running:
-    """Candidates during the pass. Vectors stay where they are when better ones come in between:
-    `slot` (m, R) is where in `vector` (m, R, d) each one lies. So a batch moves only its own patches.
+class _Patches:
+    """P patches of a batch that may be candidates.
+
+    prototype, image (P,): of the layer, and place in the batch; similarity, row, col (P,); vector (P, d).
     """
 
-    similarity: Tensor
+    prototype: Tensor
     image: Tensor
+    similarity: Tensor
     row: Tensor
     col: Tensor
-    slot: Tensor
     vector: Tensor
-
-    def sorted(self) -> Candidates:
-        """The candidates with their vectors, best first."""
-        empty = self.image == EMPTY
-        vector = _gather_vectors(self.vector, self.slot).masked_fill(empty[..., None], 0)
-        return Candidates(self.similarity, self.image, self.row, self.col, vector)
 
 
 @dataclass
@@ -160,75 +156,88 @@ class CandidateCollector:
         self.prototypes, self.settings, self.negative = prototypes, settings, negative
         self.size = _candidates_needed(prototypes, settings)
         m, d = prototypes.vectors.shape
-        self.best = {
-            level: _no_candidates(rows.stop - rows.start, self.size, d, prototypes.vectors)
-            for level, rows in prototypes.slices.items()
-        }
-        self.count = m
+        self.best = _no_candidates(m, self.size, d, prototypes.vectors)
 
     @torch.no_grad()
     def update(self, batch: PyramidBatch) -> None:
         """Take the patches of a batch into account."""
         device = self.prototypes.vectors.device
         images, labels = batch.images.to(device), batch.labels.to(device)
-        inside = (batch.masks, batch.annotated)
-        for level, rows in self.prototypes.slices.items():
-            concerned = self._concerned(rows, labels)
-            if len(concerned):
-                best, chosen, z = self.best[level], concerned + rows.start, batch.z[level]
-                found = self._best_patches(z, chosen, labels, inside)
-                _insert(best, concerned, *found, images, z)
+        eligible = self._eligible(labels, batch.annotated.to(device))
+        found = [
+            self._best_patches(batch, level, rows.start, eligible[:, rows])
+            for level, rows in self.prototypes.slices.items()
+        ]
+        # All levels at once: the work is in many small steps.
+        _insert(self.best, join_columns(found, dim=0), images)
 
-    def _concerned(self, rows: slice, labels: Tensor) -> Tensor:
-        """Prototypes of a level, counted from its first, that a batch can change.
-
-        With many classes, a batch holds few of them: the other prototypes need no similarities.
-        """
-        classes = self.prototypes.classes[rows]
+    def _eligible(self, labels: Tensor, annotated: Tensor) -> Tensor:
+        """Which images of a batch each prototype may take patches of. (B,), (B,) -> bool (B, m)."""
+        eligible = labels[:, None] == self.prototypes.classes
         if self.settings.source != "class":
-            return torch.arange(len(classes), device=classes.device)
-        return torch.isin(classes, labels).nonzero()[:, 0]
+            eligible = torch.ones_like(eligible)
+        if self.settings.annotated_only:
+            shown = annotated if self.negative is None else annotated | (labels == self.negative)
+            eligible = eligible & shown[:, None]
+        return eligible
 
     def _best_patches(
-        self, z: Tensor, rows: Tensor, labels: Tensor, inside: tuple[Tensor, Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """The best patches of a batch for some prototypes: similarity and cell, both (B, m, r)."""
-        maps = self._similarity_map(z, rows)
+        self, batch: PyramidBatch, level: int, first: int, eligible: Tensor
+    ) -> _Patches:
+        """The patches of a batch that may be candidates of a level's prototypes, eligible (B, m_level).
+
+        `first`: the number of the level's first prototype.
+        """
+        z = batch.z[level].to(self.prototypes.vectors.dtype)  # whatever the training's precision
+        image, row = eligible.nonzero(as_tuple=True)
+        maps = self._similarities(z, image, row + first)
         if self.settings.inside_annotation:
-            masks, annotated = (part.to(maps.device) for part in inside)
-            allowed = eligible_cells(masks, annotated, maps.shape[-2:])
-            maps = maps.masked_fill(~allowed[:, None], -torch.inf)
+            masks, annotated = (part.to(z.device) for part in (batch.masks, batch.annotated))
+            allowed = eligible_cells(masks, annotated, z.shape[-2:]).flatten(1)
+            maps = maps.masked_fill(~allowed[image], -torch.inf)
         similarity, cells = self._best_cells(maps)
-        if self.settings.source == "class":
-            foreign = labels[:, None] != self.prototypes.classes[rows]
-            similarity = similarity.masked_fill(foreign[..., None], -torch.inf)
-        if self.settings.annotated_only:
-            eligible = inside[1].to(labels.device)
-            if self.negative is not None:
-                eligible = eligible | (labels == self.negative)
-            similarity = similarity.masked_fill(~eligible[:, None, None], -torch.inf)
-        return similarity, cells
+        # Equal ones stay, since ties go to the lower image; so do broken numbers, which `choose` refuses.
+        worse = similarity < self.best.similarity[row + first, -1:]
+        place, rank = (~worse & (similarity != -torch.inf)).nonzero(as_tuple=True)
+        image, cell = image[place], cells[place, rank]
+        at = (cell // z.shape[-1], cell % z.shape[-1])
+        return _Patches(row[place] + first, image, similarity[place, rank], *at, z[image, :, *at])
+
+    def _similarities(self, z: Tensor, image: Tensor, prototype: Tensor) -> Tensor:
+        """Maps of P pairs of an image and a prototype of a level. z (B, d, H, W) -> (P, H * W).
+
+        Image by image on a CPU where maps are large; else those of all pairs at once, even if most of them
+        are not needed: fewer steps.
+        """
+        if z.device.type != "cpu" or z[0].numel() < LARGE:
+            rows, place = torch.unique(prototype, return_inverse=True)
+            return self._maps(z, rows).flatten(2)[image, place]
+        counts = torch.bincount(image, minlength=len(z)).tolist()
+        parts = [
+            self._maps(z[number : number + 1], own)[0].flatten(1)
+            for number, own in enumerate(torch.split(prototype, counts))
+            if len(own)
+        ]
+        return torch.cat(parts) if parts else z.new_zeros(0, z[0, 0].numel())
+
+    def _maps(self, z: Tensor, rows: Tensor) -> Tensor:
+        vectors = self.prototypes.vectors[rows]
+        with torch.autocast(vectors.device.type, enabled=False):
+            return self.prototypes.similarity_map(z, vectors)
 
     def result(self) -> Candidates:
         """The candidates of all prototypes, in their order."""
-        return join_columns([part.sorted() for part in self.best.values()], dim=0)
-
-    def _similarity_map(self, z: Tensor, rows: Tensor) -> Tensor:
-        """In full precision whatever the training's: the nearest patches differ little."""
-        vectors = self.prototypes.vectors[rows]
-        with torch.autocast(vectors.device.type, enabled=False):
-            return self.prototypes.similarity_map(z.to(vectors.dtype), vectors)
+        return self.best
 
     def _best_cells(self, maps: Tensor) -> tuple[Tensor, Tensor]:
-        """Best cells of each image and prototype: maps (B, m, H, W) -> two (B, m, r)."""
-        flat = maps.flatten(2)
+        """The best cells of maps, with their similarities: (P, H * W) -> two (P, r)."""
         if self.settings.unique != "patch":
-            similarity, cells = flat.max(dim=2, keepdim=True)  # ties: the first cell
-            return similarity, cells
-        similarity, cells = flat.sort(
-            dim=2, descending=True, stable=True
-        )  # topk orders ties freely
-        return similarity[..., : self.size], cells[..., : self.size]
+            cells = maps.argmax(dim=1, keepdim=True)  # ties: the first cell
+            return maps.gather(1, cells), cells
+        similarity, cells = maps.sort(
+            dim=1, descending=True, stable=True
+        )  # topk: ties in any order
+        return similarity[:, : self.size], cells[:, : self.size]
 
 
 def merge_candidates(parts: Sequence[Candidates]) -> Candidates:
@@ -340,70 +349,52 @@ def _candidates_needed(prototypes: PrototypeLayer, settings: ProjectionConfig) -
     return max(settings.candidates, *groups.values())
 
 
-def _no_candidates(m: int, size: int, d: int, like: Tensor) -> _Running:
+def _no_candidates(m: int, size: int, d: int, like: Tensor) -> Candidates:
     def full(value: int) -> Tensor:
         return torch.full((m, size), value, device=like.device, dtype=torch.long)
 
     similarity = torch.full((m, size), -torch.inf, device=like.device)
-    slot = torch.arange(size, device=like.device).repeat(m, 1)
     vector = torch.zeros(m, size, d, device=like.device, dtype=like.dtype)
-    return _Running(similarity, full(EMPTY), full(0), full(0), slot, vector)
+    return Candidates(similarity, full(EMPTY), full(0), full(0), vector)
 
 
-def _insert(
-    best: _Running,
-    rows: Tensor,
-    similarity: Tensor,
-    cells: Tensor,
-    images: Tensor,
-    z: Tensor,
-) -> None:
-    """Let the patches of a batch compete with the candidates so far of some prototypes, in place.
+def _insert(best: Candidates, new: _Patches, images: Tensor) -> None:
+    """Let new patches compete with the candidates so far, in place. images (B,): dataset indices."""
+    if not len(new.prototype):
+        return
+    touched, owner = torch.unique(new.prototype, return_inverse=True)
+    pool = _pool_index(owner, len(touched), best.image.shape[1])
 
-    rows (m,) prototypes; similarity, cells (B, m, r); images (B,); z (B, d, H, W).
+    def joined(old: Tensor, more: Tensor, blank: float) -> Tensor:
+        end = more.new_full((1, *more.shape[1:]), blank)  # what the gaps of the pool point to
+        return torch.cat([old[touched].flatten(0, 1), more.to(old.dtype), end.to(old.dtype)])
+
+    similarity = joined(best.similarity, new.similarity, -torch.inf)
+    image = joined(best.image, images[new.image], EMPTY)
+    row, col = joined(best.row, new.row, 0), joined(best.col, new.col, 0)
+    kept_similarity, kept = _best_distinct(
+        similarity[pool], _numbers(image, row, col)[pool], best.image.shape[1]
+    )
+    chosen = pool.gather(1, kept).masked_fill(kept_similarity == -torch.inf, len(image) - 1)
+    best.similarity[touched] = kept_similarity
+    best.image[touched], best.row[touched] = image[chosen], row[chosen]
+    best.col[touched] = col[chosen]
+    best.vector[touched] = joined(best.vector, new.vector, 0)[chosen]
+
+
+def _pool_index(owner: Tensor, count: int, size: int) -> Tensor:
+    """Where the candidates of each of `count` prototypes lie in a list: size old ones each, then P new ones.
+
+    owner (P,): whose the new ones are. -> (count, size + most new ones of one), gaps point past the end.
     """
-    batch, m, r = similarity.shape
-    size, width = best.image.shape[1], z.shape[-1]
-
-    def beside(old: Tensor, new: Tensor) -> Tensor:
-        return torch.cat([old[rows], new.transpose(0, 1).reshape(m, batch * r)], dim=1)
-
-    similarity = beside(best.similarity, similarity)
-    image = beside(best.image, images[:, None, None].expand(batch, m, r))
-    image = image.masked_fill(similarity == -torch.inf, EMPTY)
-    row, col = beside(best.row, cells // width), beside(best.col, cells % width)
-    similarity, kept = _best_distinct(similarity, _numbers(image, row, col), size)
-    new = kept >= size
-    slot = _slots(best.slot[rows], kept, new)
-    image, row, col = (column.gather(1, kept) for column in (image, row, col))
-    at, column = new.nonzero(as_tuple=True)
-    position = (kept[at, column] - size) // r
-    patches = z[position, :, row[at, column], col[at, column]]
-    best.vector[rows[at], slot[at, column]] = patches.to(best.vector.dtype)
-    empty = similarity == -torch.inf
-    best.similarity[rows], best.slot[rows] = similarity, slot
-    best.image[rows] = image.masked_fill(empty, EMPTY)
-    best.row[rows], best.col[rows] = row.masked_fill(empty, 0), col.masked_fill(empty, 0)
-
-
-def _slots(slot: Tensor, kept: Tensor, new: Tensor) -> Tensor:
-    """Where the vectors of the columns `kept` lie: old ones stay, new ones take what others left.
-
-    slot (m, R) of the columns before; kept, new (m, R) which columns stay and whether they are new.
-    """
-    stays = slot.gather(1, torch.where(new, 0, kept))
-    used = torch.zeros_like(new).scatter_(1, slot, _is_kept(kept, new))
-    free = used.int().argsort(dim=1, stable=True)  # the free ones first
-    turn = (new.cumsum(1) - 1).clamp(min=0)
-    return torch.where(new, free.gather(1, turn), stays)
-
-
-def _is_kept(kept: Tensor, new: Tensor) -> Tensor:
-    """Which of the R columns before are among `kept` (m, R)."""
-    size = kept.shape[1]
-    marks = torch.zeros(len(kept), size + 1, dtype=torch.bool, device=kept.device)
-    marks.scatter_(1, torch.where(new, size, kept), True)
-    return marks[:, :size]
+    numbers = torch.bincount(owner, minlength=count)
+    order = owner.argsort(stable=True)
+    starts = numbers.cumsum(0) - numbers
+    place = torch.arange(len(owner), device=owner.device) - starts[owner[order]]
+    old = torch.arange(count * size, device=owner.device).view(count, size)
+    new = torch.full((count, int(numbers.max())), count * size + len(owner), device=owner.device)
+    new[owner[order], place] = count * size + order
+    return torch.cat([old, new], dim=1)
 
 
 def _patch_ids(candidates: Candidates) -> Tensor:

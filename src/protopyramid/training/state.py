@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+Count = Annotated[int, Ge(0)]
+PrototypeSource = TypedDict(  # what projection found for a prototype
+    "PrototypeSource",
+    {
+        "index": Count,
+        "class": str,
+        "level": Count,
+        "image": str,
+        "row": Count,
+        "col": Count,
+        "similarity": float,
+    },
+)
+
+
+class StoredPosition(TypedDict):
+    """A position in a checkpoint."""
+
+    stage: Count
+    epoch: Count
+    batch: Count
 
 
 @dataclass(frozen=True)
 class Position:
     """How far training is: phases done, epochs done in this phase, batches done in this epoch."""
 
-    phase: int = 0
-    epoch: int = 0
-    batch: int = 0
+    phase: Count = 0
+    epoch: Count = 0
+    batch: Count = 0
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -31,7 +56,7 @@ class State:
 
     position: Position
     best_key: tuple[float, float] | None = None
-    records: list[dict[str, Any]] = field(default_factory=list)
+    records: list[PrototypeSource] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)
     count: int = 0
 
@@ -42,13 +67,29 @@ class State:
         return {**asdict(self), "position": position}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> State:
-        """The state of a checkpoint."""
-        position, best = content["position"], content["best_key"]
-        return cls(
-            **{
-                **content,
-                "position": Position(position["stage"], position["epoch"], position["batch"]),
-                "best_key": None if best is None else (best[0], best[1]),
-            }
-        )
+    def from_json(cls, text: str) -> State:
+        """The state of a checkpoint; ValueError where it has another shape."""
+        stored = _STORED.validate_json(text, strict=True)
+        place = stored.position
+        position = Position(place["stage"], place["epoch"], place["batch"])
+        return cls(position, stored.best_key, stored.records, stored.sums, stored.count)
+
+
+@dataclass
+class _Stored:
+    """A state as `State.to_json` writes it."""
+
+    position: StoredPosition
+    best_key: tuple[float, float] | None
+    records: list[PrototypeSource]
+    sums: dict[str, float]
+    count: Count
+
+
+_STORED = TypeAdapter(_Stored)
+_SOURCES = TypeAdapter(list[PrototypeSource])
+
+
+def read_sources(text: str) -> list[PrototypeSource]:
+    """The sources of all prototypes, from JSON; ValueError where it has another shape."""
+    return _SOURCES.validate_json(text, strict=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -19,13 +19,20 @@ from lightning_fabric import Fabric
 from protopyramid.config.schema import Config, FitHeadPhaseConfig, TrainPhaseConfig
 from protopyramid.data.images import read_image
 from protopyramid.data.manifest import Manifest
+from protopyramid.errors import UserError
 from protopyramid.losses.build import build_objective
 from protopyramid.model.build import build_model
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.training.caching import PhaseCaches
-from protopyramid.training.checkpoint import Restored, load_best, load_checkpoint
+from protopyramid.training.checkpoint import (
+    BEST,
+    Restored,
+    load_best,
+    load_checkpoint,
+    restore_model,
+)
 from protopyramid.training.distributed import broadcast_model, on_rank_zero
 from protopyramid.training.duration import Timetable, phase_costs
 from protopyramid.training.features import CachePlace
@@ -35,12 +42,14 @@ from protopyramid.training.passes import Passes
 from protopyramid.training.phases.fit_head import run_fit_head
 from protopyramid.training.phases.project import run_project
 from protopyramid.training.phases.train import TrainPhase
+from protopyramid.training.same_files import note_files
 from protopyramid.training.schedule import Phase, make_plan
 from protopyramid.training.split import make_split
 from protopyramid.training.start import initialise_model, load_start_weights, start_provenance
-from protopyramid.training.state import Position
+from protopyramid.training.state import Position, PrototypeSource
 from protopyramid.training.tensorboard import Board
 from protopyramid.utils.faults import reached
+from protopyramid.utils.files import part_of
 from protopyramid.utils.progress import Reporter
 from protopyramid.utils.signals import Stopped, StopRequest
 
@@ -69,7 +78,11 @@ class Trainer:
         self.stop = StopRequest()
         epochs = sum(phase.epochs for phase in self.plan)
         self.reporter = Reporter(epochs, not fabric.is_global_zero, self._check_signal, clock)
-        place = CachePlace(folder / CACHE) if cache is None else CachePlace(cache, shared=True)
+        place = (
+            CachePlace(part_of(folder.path, CACHE))
+            if cache is None
+            else CachePlace(cache, shared=True)
+        )
         train, validation = (
             make_split(name, manifest, config, self.model, place)
             for name in ("train", "validation")
@@ -78,7 +91,9 @@ class Trainer:
         self.caches = PhaseCaches(
             self.plan, self.model, train, validation, place, config.train.cache
         )
-        self.board = Board(folder / TENSORBOARD, fabric.is_global_zero, self.reporter.say)
+        self.board = Board(
+            part_of(folder.path, TENSORBOARD), fabric.is_global_zero, self.reporter.say
+        )
         self.keeper = Keeper(folder, fabric, self.model, self.board)
 
     def run(self, resume: bool) -> None:
@@ -145,6 +160,7 @@ class Trainer:
         self.folder.begin(self.config)
         provenance = start_provenance(weights, self.backbone_from)
         write_data_facts(self.folder, self.manifest, self.config, provenance)
+        note_files(self.folder, self.manifest)
 
     def _restore(self, restored: Restored) -> None:
         self.keeper.restore(restored)
@@ -170,7 +186,8 @@ class Trainer:
 
     def _write_best(self) -> None:
         tensors, records, note = load_best(self.folder)
-        self.model.load_state_dict(tensors)
+        restore_model(self.model, tensors)
+        self._check_sources(records)
         shutil.rmtree(self.folder / CACHE, ignore_errors=True)
         store = self.passes.train.source.store
         finish_run(self.folder, self.config, self.model, store, records)
@@ -179,6 +196,20 @@ class Trainer:
             picture = read_image(self.folder / layout.picture(record["index"]))
             self.board.add_picture(name, picture)
         self.reporter.say(f"best on validation: {note}")
+
+    def _check_sources(self, records: Sequence[PrototypeSource]) -> None:
+        """Refuse sources that are not of this model and these images."""
+        layer = self.model.prototypes
+        levels = [] if layer is None else layer.levels.tolist()
+        known = set(self.passes.train.names)
+        found = [record["level"] for record in sorted(records, key=lambda each: each["index"])]
+        unknown = [record["image"] for record in records if record["image"] not in known]
+        if unknown or found != levels:
+            what = f"names the image {unknown[0]!r}" if unknown else "has other prototypes"
+            raise UserError(
+                f"{self.folder / BEST}: {what}, so it is not of this training; "
+                "train again in another folder"
+            )
 
     def _check_signal(self) -> None:
         """Stop between batches that change nothing: the last checkpoint is still good.

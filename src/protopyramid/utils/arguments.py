@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from protopyramid.errors import UserError
+
 
 def as_path(value: Any, what: str) -> Path:
     """The path that an argument is; TypeError for anything else.
@@ -21,6 +23,8 @@ def as_path(value: Any, what: str) -> Path:
     plain = os.fspath(value)
     if not isinstance(plain, str):
         raise wrong_type(what, "a path as text or pathlib.Path", value)
+    if not plain:  # it would be the current folder
+        raise UserError(f"{what}: expected a path, got an empty text")
     return Path(plain)
 
 

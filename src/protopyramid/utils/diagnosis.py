@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from protopyramid.utils.cache_folder import cache_folder
+from protopyramid.utils.opening import real_path
 
 State = Literal["ok", "note", "problem"]
 GIGABYTE = 1e9
@@ -111,7 +112,7 @@ def _precision() -> Check:
 
 
 def _space(name: str, folder: Path) -> Check:
-    existing = next(each for each in (folder, *folder.resolve().parents) if each.exists())
+    existing = next(each for each in (folder, *real_path(folder).parents) if each.exists())
     free = shutil.disk_usage(existing).free / GIGABYTE
     found = f"{free:.0f} GB free in {folder}"
     if not os.access(existing, os.W_OK):

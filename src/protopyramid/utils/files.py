@@ -21,6 +21,7 @@ from protopyramid.utils.log import logger
 from protopyramid.utils.opening import exists, is_folder
 
 TEMPORARY = ".partial-"
+LOCK = ".lock"  # of a folder that one process writes (utils/locks.py)
 CHUNK = 1 << 20
 
 
@@ -91,12 +92,48 @@ def json_text(content: object) -> str:
 
 
 def append_line(target: Path, line: str) -> None:
-    """Append a line to a log."""
+    """Append a line to a log, which must not be a link."""
+    refuse_link(target)
     try:
         with target.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
     except OSError as error:
         raise disk_error(target, error) from error
+
+
+def refuse_link(target: Path) -> None:
+    """Refuse to write through a link: what is read back from a folder must not lead out of it."""
+    if target.is_symlink():
+        raise UserError(f"{target}: is a link, and nothing is written through it; remove it")
+
+
+def inside(folder: Path, relative: str) -> Path:
+    """The path of a file of a folder, to be written; UserError where its name or a link leads out.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp())
+    >>> inside(place, "images/a.png").relative_to(place).as_posix()
+    'images/a.png'
+    """
+    place = Path(relative)
+    return part_of(folder, str(place.parent)) / place.name
+
+
+def part_of(folder: Path, relative: str) -> Path:
+    """The path of a folder in a folder, to be written to; UserError where its name or a link leads out."""
+    place = Path(relative)
+    if ".." in place.parts or place.is_absolute():
+        raise UserError(f"{folder / place}: is not inside {folder}; nothing was written")
+    part = folder
+    for name in place.parts:
+        part = part / name
+        refuse_link(part)
+    return part
+
+
+def make_part(folder: Path, name: str) -> Path:
+    """Create a folder in a folder that is written to; it must not be a link that leads elsewhere."""
+    return make_folder(part_of(folder, name))
 
 
 def make_folder(folder: Path) -> Path:
@@ -139,7 +176,7 @@ def check_output_folder(folder: Path, empty: bool = False) -> None:
 def holds_anything(folder: Path) -> bool:
     """Whether there is a folder with anything in it but what a killed process left."""
     return is_folder(folder) and any(
-        not each.name.startswith(TEMPORARY) for each in folder.iterdir()
+        each.name != LOCK and not each.name.startswith(TEMPORARY) for each in folder.iterdir()
     )
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from protopyramid.errors import UserError
-from protopyramid.utils.files import disk_error, write_bytes
+from protopyramid.utils.files import disk_error, refuse_link, write_bytes
 from protopyramid.utils.opening import RECORDS, read_file
 
 Record = TypeVar("Record")
@@ -76,6 +76,7 @@ class Journal(Generic[Record]):
 
     def append(self, record: Record) -> None:
         """Add a record; where that fails, the journal stays as it was."""
+        refuse_link(self.path)
         try:
             with self.path.open("ab+", buffering=0) as file:
                 end = file.seek(0, os.SEEK_END)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from protopyramid.errors import UserError
+
+WATCHED = "PROTOPYRAMID_WATCHED"  # set for a command whose parent holds its stdin open
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -54,3 +57,26 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
+
+
+def start_watched(command: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a command that stops in order when this process dies, however it dies."""
+    return subprocess.Popen(
+        command,
+        stdout=log,
+        stderr=log,
+        stdin=subprocess.PIPE,
+        env={**os.environ, WATCHED: "1"},
+    )
+
+
+def stop_with_parent() -> None:
+    """In a command that `start_watched` started: send this process SIGTERM when its parent has died."""
+    if os.environ.pop(WATCHED, ""):
+        threading.Thread(target=_stop_at_end_of_stdin, daemon=True).start()
+
+
+def _stop_at_end_of_stdin() -> None:
+    while os.read(0, 1):  # ends when the parent's end of the pipe is closed
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

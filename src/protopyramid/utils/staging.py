@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from protopyramid.errors import UserError
 from protopyramid.utils.files import (
     TEMPORARY,
     check_output_folder,
@@ -16,7 +15,7 @@ from protopyramid.utils.files import (
     make_folder,
     sync_folder,
 )
-from protopyramid.utils.locks import locked
+from protopyramid.utils.locks import in_use, locked
 
 
 @contextmanager
@@ -41,9 +40,7 @@ def building(folder: Path) -> Iterator[Path]:
     stage = workshop / folder.name
 
     def busy() -> None:
-        raise UserError(
-            f"{folder}: another process is writing it; wait for it or choose another folder"
-        )
+        raise in_use(folder)
 
     with locked(workshop, busy):
         try:

@@ -67,9 +67,13 @@ def from_json(kind: type[T], content: object, place: str | Path, remedy: str) ->
     try:
         record: T = _adapter(kind).validate_json(json.dumps(content), strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "content"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        message = f"{place}: damaged: {key}: {first['msg'].lower()}{more}; {remedy}"
-        raise UserError(message) from None
+        raise UserError(f"{place}: damaged: {first_problem(error)}; {remedy}") from None
     return record
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that does not fit its type, on one line, and how many others there are."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"]) or "content"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{key}: {first['msg'].lower()}{more}"

@@ -50,13 +50,14 @@ from protopyramid.errors import UserError
 from protopyramid.utils.files import (
     check_output_folder,
     holds_anything,
-    make_folder,
+    make_part,
     remove_partial,
     write_bytes,
     write_json,
     write_text,
 )
 from protopyramid.utils.journal import FileName, Journal, is_file_name
+from protopyramid.utils.locks import claimed
 from protopyramid.utils.opening import is_file, is_folder, real_path
 from protopyramid.utils.processes import in_processes
 from protopyramid.utils.tables import csv_text
@@ -213,9 +214,22 @@ def write_dataset(
     """
     check_folder(source, folder, name, options)
     _check_names(plan.crops)
+    with claimed(folder):
+        return _write(plan, source, folder, name, options, workers, progress)
+
+
+def _write(
+    plan: ImportPlan,
+    source: Path,
+    folder: Path,
+    name: str,
+    options: Options,
+    workers: int,
+    progress: Progress | None,
+) -> ImportResult:
     write_json(folder / SETTINGS, _settings(name, options))  # first: it makes the folder ours
     for part in ("images", "masks"):
-        make_folder(folder / part)
+        make_part(folder, part)
     jobs = _jobs(plan.crops, source, folder, options.margin)
     journal = Journal(folder / JOURNAL, ImageRecord)
     records = _resume(journal, jobs)

@@ -38,12 +38,13 @@ from protopyramid.utils.csv_files import read_table
 from protopyramid.utils.files import (
     check_output_folder,
     holds_anything,
-    make_folder,
+    make_part,
     remove_partial,
     write_json,
     write_text,
 )
 from protopyramid.utils.journal import Journal
+from protopyramid.utils.locks import claimed
 from protopyramid.utils.opening import is_file
 from protopyramid.utils.tables import csv_text
 from protopyramid.utils.typed_json import read_json
@@ -193,11 +194,13 @@ def write_negatives(
     sides = match_sides(known, count, np.random.default_rng([_SIDES, seed]))
     settings = {"count": count, "seed": seed, **asdict(limits)}
     settings["inputs"] = _digest([sides, [_facts(film) for film in films], splits])
-    _open(folder, settings)
-    sampler = PatchSampler(films, sides, folder, seed, limits, workers, progress)
-    sampler.run(Journal(folder / JOURNAL, FilmRecord))
-    notes = [*_notes(films, lesions, known), *_reading_notes(sampler.records)]
-    return _finish(sampler, splits, lesions, notes)
+    check_output_folder(folder)
+    with claimed(folder):
+        _open(folder, settings)
+        sampler = PatchSampler(films, sides, folder, seed, limits, workers, progress)
+        sampler.run(Journal(folder / JOURNAL, FilmRecord))
+        notes = [*_notes(films, lesions, known), *_reading_notes(sampler.records)]
+        return _finish(sampler, splits, lesions, notes)
 
 
 def _digest(content: object) -> str:
@@ -211,7 +214,6 @@ def _facts(film: Film) -> list[object]:
 def _open(folder: Path, settings: Mapping[str, object]) -> None:
     """Start in a new folder, or continue in one that was started with the same settings."""
     path = folder / SETTINGS
-    check_output_folder(folder)
     if is_file(path):
         before: Any = None
         with suppress(OSError, ValueError):
@@ -224,7 +226,7 @@ def _open(folder: Path, settings: Mapping[str, object]) -> None:
     elif holds_anything(folder):
         raise UserError(f"{folder}: is not empty; give another folder")
     write_json(path, settings)  # first: it makes the folder ours
-    make_folder(folder / "images")
+    make_part(folder, "images")
 
 
 # --- the tables -----------------------------------------------------------------------------------

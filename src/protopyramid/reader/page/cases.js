@@ -33,7 +33,7 @@ export class CaseSheet {
       button(words.close, () => this.dialog.close(), "primary"),
     );
     this.dialog.replaceChildren(
-      element("h2", "", words.sentence(part.level, part.class, part.index)),
+      element("h2", "", words.sentenceOf(part)),
       element("div", "large", "", yours.figure, theirs.figure),
       element("p", "small", words.caseSource(part.case?.image ?? "")),
       near,

@@ -6,7 +6,7 @@ import { Pane } from "./pane.js";
 import { squareAround } from "./regions.js";
 import { Result } from "./result.js";
 import { saveMenu } from "./save.js";
-import { explain, openCase, openFile } from "./server.js";
+import { explain, openCase, openCaseFilm, openFile } from "./server.js";
 import { words } from "./words.js";
 
 const PATIENCE = 350; // milliseconds after the last change of the mark
@@ -79,7 +79,7 @@ export function mount(root, app) {
     app.clearError();
     pane.hint(words.opening);
     try {
-      const film = await openCase(number);
+      const film = await openCaseFilm(number);
       pane.show(film, null);
       pane.outlineSource(film, lines, app.run());
       pane.hint("");
@@ -328,6 +328,7 @@ export function mount(root, app) {
   saveMenu($("save"), app, () => ({
     explanation: result.explanation,
     factors: result.factors,
+    against: result.against,
     image: active.viewer.film.id,
     lesion: active.viewer.box,
   }));

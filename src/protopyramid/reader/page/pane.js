@@ -52,10 +52,8 @@ export class Pane {
 
   /** Outline a part of a training case, given on what the model saw of it, on its film. */
   outlineSource(film, lines, run) {
-    const square = film.lesion && run.crop === "lesion";
-    const region = square
-      ? squareAround(film.lesion, run.margin, film.width, film.height)
-      : { x0: 0, y0: 0, x1: film.width, y1: film.height };
+    const square = film.crop || (film.lesion && run.crop === "lesion");
+    const region = seenOf(film, run);
     const { x0, y0, x1, y1 } = region;
     const place = ([ax, ay, bx, by]) => [
       x0 + ax * (x1 - x0), y0 + ay * (y1 - y0), x0 + bx * (x1 - x0), y0 + by * (y1 - y0),
@@ -63,6 +61,13 @@ export class Pane {
     this.viewer.square = square ? region : null;
     this.viewer.light(asSegments(lines).map(place));
   }
+}
+
+/** What the model saw of a training case: the crop on its film, the square around its lesion, or all of it. */
+function seenOf(film, run) {
+  if (film.crop) return { x0: film.crop[0], y0: film.crop[1], x1: film.crop[2], y1: film.crop[3] };
+  if (film.lesion && run.crop === "lesion") return squareAround(film.lesion, run.margin, film.width, film.height);
+  return { x0: 0, y0: 0, x1: film.width, y1: film.height };
 }
 
 function sizeOf([x0, y0, x1, y1], spacing) {

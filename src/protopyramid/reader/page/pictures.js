@@ -77,16 +77,44 @@ export class Pictures {
   }
 
   async paintCase(part, canvas, look) {
-    if (part.case) await paintPrototype(this.explanation.run, part.index, part.case.picture, canvas, look);
+    if (part.case) await paintPrototype(this.explanation.run, { index: part.index, ...part.case }, canvas, look);
   }
 }
 
-/** Draw a prototype's case and where it activates there. */
-export async function paintPrototype(run, index, url, canvas, look) {
-  const image = await imageOf(url);
+/** Draw a prototype's case ({ index, picture, pictured, box }) and where it activates there. */
+export async function paintPrototype(run, { index, picture, pictured, box }, canvas, look) {
+  if (!pictured) {
+    paintPlace(canvas, box);
+    return;
+  }
+  const image = await imageOf(picture);
   paint(canvas, image, { ...look, overlay: "off" });
   const region = await caseRegion(run, index);
   paint(canvas, image, look, asSegments(region.contours), region.map);
+}
+
+/** Where a part lies in a case whose picture was not shared: dark stripes, its box, and the place in words. */
+function paintPlace(canvas, box) {
+  const context = canvas.getContext("2d");
+  const { width, height } = canvas;
+  const step = width / 14;
+  Object.assign(context, { globalAlpha: 1, fillStyle: "#12161a" });
+  context.fillRect(0, 0, width, height);
+  Object.assign(context, { strokeStyle: "#1d242b", lineWidth: step / 2 });
+  for (let x = -height; x < width; x += step) {
+    context.beginPath();
+    context.moveTo(x, height);
+    context.lineTo(x + height, 0);
+    context.stroke();
+  }
+  const [x0, y0, x1, y1] = box;
+  Object.assign(context, { strokeStyle: LINE, lineWidth: Math.min(Math.max(width / 74, 2), 5) });
+  context.strokeRect(x0 * width, y0 * height, (x1 - x0) * width, (y1 - y0) * height);
+  const letters = Math.min(Math.max(width / 11, 12), 34);
+  Object.assign(context, { font: `600 ${letters}px system-ui, sans-serif`, fillStyle: "#d5dbe1", textAlign: "center" });
+  const lines = [words.notShared, words.place(box)];
+  const top = y0 < 1 - y1 ? height - letters * 1.7 : letters * 1.2; // where there is more room
+  lines.forEach((text, number) => context.fillText(text, width / 2, top + number * letters * 1.25, width * 0.95));
 }
 
 /** The picture as the model sees it, which is mirrored relative to the file. */

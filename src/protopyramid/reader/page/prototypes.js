@@ -129,7 +129,7 @@ export function mount(root, app) {
       bar.style.width = `${100 * matters}%`;
       open.append(element("span", "small use-text", words.matters(whole(matters))), element("span", "use", "", bar));
     }
-    paintPrototype(state.run, each.index, each.picture, canvas, LOOK).catch((error) => app.fail(error));
+    paintPrototype(state.run, each, canvas, LOOK).catch((error) => app.fail(error));
     return open;
   }
 
@@ -141,7 +141,7 @@ export function mount(root, app) {
       return;
     }
     const { canvas, figure } = thumbnail(all.caseCaption(each.index, each.class), 700);
-    paintPrototype(state.run, each.index, each.picture, canvas, LOOK).catch((error) => app.fail(error));
+    paintPrototype(state.run, each, canvas, LOOK).catch((error) => app.fail(error));
     const remove = checkbox(state.removed.has(each.index), words.remove);
     remove.dataset.testid = "remove";
     remove.addEventListener("change", () => {

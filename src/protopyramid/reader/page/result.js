@@ -48,7 +48,8 @@ export class Result extends EventTarget {
   }
 
   hide() {
-    this.explanation = null;
+    Object.assign(this, { explanation: null, rows: [] });
+    $("rows").replaceChildren();
     $("answer").hidden = true;
     $("welcome").hidden = false;
   }

@@ -48,7 +48,7 @@ export class Row {
     this.total = element("strong", "contribution");
     this.total.dataset.testid = "contribution";
     this.side = element("span", "side");
-    const sentence = element("p", "sentence", words.sentence(part.level, part.class, part.index));
+    const sentence = element("p", "sentence", words.sentenceOf(part));
     return element(
       "div", "text", "",
       sentence,

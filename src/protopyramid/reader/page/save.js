@@ -1,14 +1,14 @@
-// Save the explanation: a figure made by the server (PNG, PDF), or JSON with what was asked back.
+// Save the explanation with what was asked back: a figure made by the server (PNG, PDF), or JSON.
 // DICOM results will be one more entry of FORMATS.
 
 import { button } from "./dom.js";
-import { ranked, scoresWith } from "./scores.js";
+import { ranked, scoresWith, shares } from "./scores.js";
 import { explanationFile } from "./server.js";
 import { words } from "./words.js";
 
 const FORMATS = ["png", "pdf", "json"];
 
-/** Buttons that save what `current()` gives: { explanation, factors, image, lesion }. */
+/** Buttons that save what `current()` gives: { explanation, factors, against, image, lesion }. */
 export function saveMenu(place, app, current) {
   for (const kind of FORMATS) {
     const each = button(words.saveAs[kind], async () => {
@@ -28,10 +28,10 @@ export function saveMenu(place, app, current) {
   }
 }
 
-async function save(kind, { explanation, factors, image, lesion }) {
+async function save(kind, { explanation, factors, against, image, lesion }) {
   const content = kind === "json"
     ? new Blob([JSON.stringify(toSave(explanation, factors), null, 1)], { type: "application/json" })
-    : await explanationFile(kind, image, explanation.run, lesion);
+    : await explanationFile(kind, image, explanation.run, lesion, factors, against);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(content);
   link.download = `${explanation.image.replace(/^.*[\\/]/, "").replace(/\.[^.]*$/, "")}-explanation.${kind}`;
@@ -49,6 +49,6 @@ function toSave(explanation, factors) {
   const content = { ...kept, prototypes };
   if (!factors.size) return content;
   const logits = scoresWith(explanation, factors);
-  const changed = { predicted: ranked(logits)[0], logits, factors: Object.fromEntries(factors) };
+  const changed = { predicted: ranked(logits)[0], logits, probabilities: shares(logits), factors: Object.fromEntries(factors) };
   return { ...content, asked_back: changed };
 }

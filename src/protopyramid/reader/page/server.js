@@ -23,6 +23,10 @@ export const listRuns = () => answer("/api/runs");
 export const listCases = () => answer("/api/cases");
 export const openCase = (number) => answer(`/api/cases/${number}`, { method: "POST" });
 
+
+/** The film that a case was cut from, with `crop`, the part that it is; the case itself where that is not known. */
+export const openCaseFilm = (number) => answer(`/api/cases/${number}/film`, { method: "POST" });
+
 export function openFile(file) {
   const form = new FormData();
   form.append("file", file);
@@ -61,9 +65,12 @@ export function explain(image, run, lesion, signal, saliency = false) {
   return answer("/api/explain", { method: "POST", body: form, signal });
 }
 
-/** The explanation as a file: png or pdf. */
-export async function explanationFile(kind, image, run, lesion) {
-  const response = await fetch(`/api/explain/${kind}`, { method: "POST", body: question(image, run, lesion) });
+/** The explanation as a file, png or pdf, with prototypes that count `factors` times as much, against a class. */
+export async function explanationFile(kind, image, run, lesion, factors, against) {
+  const form = question(image, run, lesion);
+  if (factors.size) form.append("factors", JSON.stringify(Object.fromEntries(factors)));
+  if (against) form.append("against", against);
+  const response = await fetch(`/api/explain/${kind}`, { method: "POST", body: form });
   if (response.ok) return response.blob();
   const content = await response.json().catch(() => ({}));
   throw new Error(content.error ?? words.unreachable);

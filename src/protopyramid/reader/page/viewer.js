@@ -255,14 +255,23 @@ export class Viewer extends EventTarget {
     const wanted = Math.floor(Math.log2(1 / (this.scale * this.ratio)));
     const level = Math.min(Math.max(wanted, 0), film.levels - 1);
     context.imageSmoothingEnabled = this.scale < 4;
+    const seen = this.tilesOf(level);
     // The coarsest level is soon there and fills the gaps until the others are.
-    if (level !== film.levels - 1) this.drawLevel(context, film.levels - 1);
-    this.drawLevel(context, level);
+    if (level !== film.levels - 1 && seen.some((tile) => !tile.image)) this.drawAll(context, this.tilesOf(film.levels - 1));
+    this.drawAll(context, seen);
     tiles.fetch();
   }
 
-  drawLevel(context, level) {
+  drawAll(context, seen) {
+    for (const { image, x, y, unit } of seen) {
+      if (image) context.drawImage(image, x, y, image.width * unit, image.height * unit);
+    }
+  }
+
+  /** The tiles of a level that are in view: { image (null until it is there), x, y, unit } in pixels of the film. */
+  tilesOf(level) {
     const { film } = this;
+    const found = [];
     const unit = 2 ** level;
     const side = film.tile * unit; // of a tile, in pixels of the film
     const corners = [this.toFilm(0, 0), this.toFilm(...this.size)];
@@ -271,10 +280,10 @@ export class Viewer extends EventTarget {
     const last = [Math.ceil(film.width / side) - 1, Math.ceil(film.height / side) - 1];
     for (let row = Math.max(0, Math.floor(y0 / side)); row <= Math.min(last[1], Math.floor(y1 / side)); row += 1) {
       for (let column = Math.max(0, Math.floor(x0 / side)); column <= Math.min(last[0], Math.floor(x1 / side)); column += 1) {
-        const image = this.tiles.get(level, column, row);
-        if (image) context.drawImage(image, column * side, row * side, image.width * unit, image.height * unit);
+        found.push({ image: this.tiles.get(level, column, row), x: column * side, y: row * side, unit });
       }
     }
+    return found;
   }
 
   drawHeat(context) {

@@ -4,6 +4,13 @@ const levelChips = { 2: "finest", 3: "fine", 4: "coarse", 5: "whole" };
 const levelNames = { 2: "very fine detail", 3: "fine detail", 4: "coarse detail", 5: "overall shape" };
 
 export const words = {
+  // The page that asks for the token (login.js)
+  login: {
+    token: "Token, as printed where the reader was started",
+    open: "Open",
+    notice: "Research software, not a medical device.",
+  },
+
   // Every screen: header, navigation
   screens: "Screens",
   screenNames: { lesion: "Read one lesion", prototypes: "Prototypes", readings: "Reader study", annotate: "Annotate" },
@@ -256,8 +263,8 @@ export const words = {
   save: "Save the explanation",
   saveAs: { png: "PNG", pdf: "PDF", json: "JSON" },
   saveHelp: {
-    png: "Save the explanation as a picture",
-    pdf: "Save the explanation as a PDF",
+    png: "Save the explanation as a picture, with your changes",
+    pdf: "Save the explanation as a PDF, with your changes",
     json: "Save all numbers, with your changes",
   },
 
@@ -278,8 +285,17 @@ export const words = {
   yours: "your image",
   theirs: "training case",
   noPrototypes: "This model has no cases to compare with, so it cannot say why.",
-  sentence: (level, caseClass, number) =>
-    `This ${levelNames[level] ?? "part"} looks like that of training case ${number} (${caseClass}).`,
+  sentenceOf: (part) => {
+    const where = part.case && !part.case.pictured ? `, ${words.place(part.case.box)}` : "";
+    return `This ${levelNames[part.level] ?? "part"} looks like that of training case ${part.index} (${part.class}${where}).`;
+  },
+  place: ([x0, y0, x1, y1]) => {
+    const third = (middle) => Math.min(Math.floor(3 * middle), 2);
+    const [row, column] = [third((y0 + y1) / 2), third((x0 + x1) / 2)];
+    if (row === 1) return ["left", "centre", "right"][column];
+    return `${["upper", "", "lower"][row]} ${["left", "middle", "right"][column]}`;
+  },
+  notShared: "picture not shared",
   product: (score, weight) => `score ${score} × weight ${weight} = `,
   speaks: (isFor, name, other) => `${isFor ? "for" : "against"} ${name}${other ? ` rather than ${other}` : ""}`,
   more: (count) => `Show all ${count} comparisons`,

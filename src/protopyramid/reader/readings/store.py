@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from protopyramid.errors import UserError
 from protopyramid.reader.readings.plan import BIRADS, STAGES, StudyPlan
 from protopyramid.utils.files import make_folder
+from protopyramid.utils.opening import exists, is_file
 
 FILE = "readings.sqlite"
 FORMAT = 1
@@ -126,6 +127,8 @@ class ReadingStore:
     def create(cls, folder: Path, plan: StudyPlan) -> ReadingStore:
         """The store in a folder, made where there is none; UserError where it holds another study."""
         path = make_folder(folder) / FILE
+        if exists(path) and not is_file(path):  # a pipe would be waited for
+            raise UserError(f"{path}: is not a file; give another folder with --readings")
         with _plain_errors(path):
             connection = _connect(path)
             connection.execute("BEGIN IMMEDIATE")
@@ -144,7 +147,7 @@ class ReadingStore:
     def open(cls, folder: Path) -> ReadingStore:
         """The store of a folder that has one."""
         path = folder / FILE
-        if not path.is_file():
+        if not is_file(path):
             raise UserError(
                 f"{folder}: has no {FILE}; give the folder that serve was given with --readings"
             )

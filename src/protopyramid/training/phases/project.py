@@ -17,7 +17,7 @@ from protopyramid.training.projection import (
     project,
 )
 from protopyramid.training.schedule import Phase
-from protopyramid.training.state import Position
+from protopyramid.training.state import Position, PrototypeSource
 from protopyramid.utils.faults import reached
 from protopyramid.utils.progress import metrics_text
 
@@ -58,7 +58,7 @@ def project_prototypes(passes: Passes) -> ProjectionReport:
 
 def source_records(
     report: ProjectionReport, names: Sequence[str], classes: Sequence[str]
-) -> list[dict[str, Any]]:
+) -> list[PrototypeSource]:
     """Where each prototype comes from, in the words of prototypes.json."""
     return [
         {
