@@ -1,4 +1,4 @@
-# make setup | demo | reader | model | model-phantoms | test | test-fast | lint | format | docs | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks | results-outlined | results-faithfulness | test-hostile | audit | lock | sbom
+# make setup | demo | reader | pictures | model | model-phantoms | test | test-fast | lint | format | docs | bench | results-phantom | results-ablations | results-cbis | results-folds | results-long | results-looks | results-outlined | results-faithfulness | test-hostile | audit | lock | sbom
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,13 +12,13 @@ CESM ?= ../shared/data/cesm-margins/manifest.csv
 SHIPPED := src/protopyramid/shipped
 VGG16 ?= ../shared/weights/vgg16_imagenet_features.safetensors
 
-.PHONY: setup browser demo reader model model-phantoms test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-outlined results-faithfulness test-hostile audit lock sbom clean
+.PHONY: setup browser demo reader pictures model model-phantoms test test-fast lint format docs bench results-phantom results-ablations results-cbis results-folds results-long results-looks results-outlined results-faithfulness test-hostile audit lock sbom clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
 
 # The constraints pin every version. Where they do not lead pip to a CPU build of torch, install that first
-# (README.md, "Installation"); pip then keeps it.
+# (docs/install.md); pip then keeps it.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "protopyramid needs Python 3.11 or newer")'
@@ -96,9 +96,14 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The documentation site, in site/; a broken link or reference is an error.
+# The documentation site, in site/; a broken link or reference is an error (with --quiet, mkdocs would not count warnings).
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The pictures of README and docs; one of them: make pictures PICTURES=reader.png
+PICTURES ?=
+pictures: setup
+	$(BIN)/python -m tools.pictures $(PICTURES)
 
 bench: setup
 	$(BIN)/protopyramid bench

@@ -9,7 +9,9 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parent.parent
 DOCUMENTS = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(sh|bash|python|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(sh|bash|python|toml|text)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`(protopyramid [^`]+)`")
+PROMPT = "$ "
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,19 @@ class Snippet:
         return f"{self.document.relative_to(PROJECT)}:{self.line}"
 
     @property
+    def logical_lines(self) -> list[str]:
+        """The lines of a shell block, continued ones joined; of a transcript, those after a prompt."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        if self.language == "text":
+            return [line.removeprefix(PROMPT) for line in lines if line.startswith(PROMPT)]
+        return [line for line in lines if shlex.split(line, comments=True)]
+
+    @property
     def commands(self) -> list[list[str]]:
-        """The words of each command line, continued lines joined, comments left out."""
-        joined = self.text.replace("\\\n", " ")
-        return [
-            words for line in joined.splitlines() if (words := shlex.split(line, comments=True))
-        ]
+        """The words of each command line, comments left out; none of Python and TOML."""
+        if self.language in ("python", "toml"):
+            return []
+        return [shlex.split(line, comments=True) for line in self.logical_lines]
 
 
 def snippets(*languages: str) -> list[Snippet]:
@@ -45,3 +54,12 @@ def snippets(*languages: str) -> list[Snippet]:
                 line = text.count("\n", 0, match.start()) + 1
                 found.append(Snippet(document, line, match[1], match[2]))
     return found
+
+
+def inline_commands() -> list[tuple[str, list[str]]]:
+    """Commands inside sentences, as (document, words)."""
+    return [
+        (str(document.relative_to(PROJECT)), shlex.split(match[1].replace("\n", " "))[1:])
+        for document in DOCUMENTS
+        for match in INLINE.finditer(document.read_text(encoding="utf-8"))
+    ]

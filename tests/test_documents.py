@@ -23,6 +23,12 @@ def rooms() -> list[str]:
     return sorted(found - NOT_ROOMS, key=ROOMS.index)
 
 
+def generated_pages() -> list[str]:
+    """Pages that docs/site.py makes."""
+    notebooks = [f"tutorials/{path.stem}.md" for path in (PROJECT / "notebooks").glob("*.ipynb")]
+    return ["reference/commands.md", "reference/settings.md", *notebooks]
+
+
 def table(text: str, heading: str) -> list[list[str]]:
     """The cells of the table below a heading, without its header."""
     below = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
@@ -57,7 +63,7 @@ def test_the_architecture_draws_only_imports_that_there_are() -> None:
     }
 
 
-@pytest.mark.parametrize("document", sorted((PROJECT / "docs").glob("*.md")), ids=lambda p: p.name)
+@pytest.mark.parametrize("document", sorted((PROJECT / "docs").rglob("*.md")), ids=lambda p: p.name)
 def test_a_document_names_files_that_exist(document: Path) -> None:
     """Paths in backticks below a room or a folder of the project, and links to other documents."""
     text = document.read_text(encoding="utf-8")
@@ -65,7 +71,9 @@ def test_a_document_names_files_that_exist(document: Path) -> None:
     missing = [n for n in named if not ((PACKAGE / n).exists() or (PROJECT / n).exists())]
     assert missing == []
     links = set(re.findall(r"\]\((?!https?:)([^)#]+)", text))
-    assert [link for link in links if not (document.parent / link).exists()] == []
+    paths = [(document.parent / link).resolve() for link in links]
+    made = {(PROJECT / "docs" / name).resolve() for name in generated_pages()}
+    assert [path for path in paths if not path.exists() and path not in made] == []
 
 
 def test_the_readme_links_to_what_exists() -> None:

@@ -14,7 +14,7 @@ import typer
 from protopyramid.cli.main import app
 from protopyramid.config import load_config
 
-from .snippets import PROJECT, Snippet, snippets
+from .snippets import PROJECT, Snippet, inline_commands, snippets
 
 MAKEFILE = (PROJECT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z][\w-]*):", MAKEFILE, re.MULTILINE))
@@ -51,6 +51,27 @@ def test_a_wrong_option_would_be_noticed() -> None:
     for wrong in (["train", "--nonsense"], ["trian"], ["explain", "run", "a.png", "--levl", "2"]):
         with pytest.raises(Exception, match=r"nonsense|trian|levl"):
             parse(wrong)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    inline_commands(),
+    ids=lambda each: each if isinstance(each, str) else " ".join(each),
+)
+def test_a_command_inside_a_sentence_exists_with_its_options(
+    document: str, words: list[str]
+) -> None:
+    command: Any = typer.main.get_command(app)
+    rest = list(words)
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command = command.commands[rest.pop(0)]
+    assert not rest or command.name != "protopyramid" or rest[0].startswith("-"), words
+    known = {option for each in command.params for option in each.opts} | {"--help", "-h"}
+    assert {word.partition("=")[0] for word in rest if word.startswith("-")} <= known
+    # Results of earlier versions may name a study that is gone.
+    past = document == "docs/results.md"
+    files = [word for word in rest if word.startswith("studies/") and not past]
+    assert [name for name in files if not (PROJECT / name).exists()] == []
 
 
 @pytest.mark.parametrize("snippet", snippets("python"), ids=lambda s: s.name)

@@ -2,7 +2,7 @@
 
 Every public name is imported when it is first used, so `import protopyramid` is instant.
 
-Example:
+Examples:
     >>> import protopyramid as pp
     >>> config = pp.load_config("fpn-iaia-bl", {"train.seed": 1})
     >>> run = pp.train(config, "data/manifest.csv", "runs/first")       # doctest: +SKIP

@@ -68,7 +68,7 @@ def train(
         resume: Continue a run that was stopped; a finished run is left as it is.
         cache: Folder for cached maps that several runs share.
 
-    Example:
+    Examples:
         >>> import protopyramid as pp                                               # doctest: +SKIP
         >>> config = pp.load_config("fpn-iaia-bl", {"train.seed": 1})               # doctest: +SKIP
         >>> run = pp.train(config, "data/manifest.csv", "runs/first", resume=True)  # doctest: +SKIP
@@ -180,7 +180,7 @@ def evaluate(
         source: Only the rows of this dataset, in a manifest of several; the files are then called
             evaluation/SPLIT@SOURCE, and card and report stay as they are.
 
-    Example:
+    Examples:
         >>> import protopyramid as pp                                      # doctest: +SKIP
         >>> result = pp.evaluate("runs/first")                             # doctest: +SKIP
         >>> result.auroc.mean, result.auroc.ci95                           # doctest: +SKIP
@@ -280,7 +280,7 @@ def predict(
         unreadable: Called for an image that cannot be read, which is then left out; by default its error is
             raised.
 
-    Example:
+    Examples:
         >>> import protopyramid as pp                                      # doctest: +SKIP
         >>> records = pp.predict("runs/first", ["lesion.png", "films/"])   # doctest: +SKIP
         >>> records[0]["predicted"], records[0]["unlike_training"]         # doctest: +SKIP
@@ -341,7 +341,7 @@ def explain(
             smallest parts of the image that keep 90 % of the rise of their similarity.
         against: The class that the predicted one is compared with, by default the runner-up.
 
-    Example:
+    Examples:
         >>> import protopyramid as pp                                      # doctest: +SKIP
         >>> explanation = pp.explain("runs/first", "lesion.png")           # doctest: +SKIP
         >>> explanation.predicted                                          # doctest: +SKIP
@@ -477,7 +477,7 @@ def compare(
         seed: Seed of the resamples.
         progress: Called with (images done, images in all).
 
-    Example:
+    Examples:
         >>> import protopyramid as pp                                      # doctest: +SKIP
         >>> comparison = pp.compare(["runs/first", "runs/vgg16"])          # doctest: +SKIP
         >>> print(comparison.markdown())                                   # doctest: +SKIP
@@ -535,7 +535,7 @@ def export(run: Run | Place, format: Format = "onnx", out: Place | None = None) 
         format: `onnx` or `torch-export`.
         out: The file to write; by default export/NAME.onnx in the run folder.
 
-    Example:
+    Examples:
         >>> import protopyramid as pp                                      # doctest: +SKIP
         >>> done = pp.export("runs/first")                                 # doctest: +SKIP
         >>> done.path, done.difference                                     # doctest: +SKIP
@@ -553,7 +553,7 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
         source: A configuration, the name of a preset, a TOML file, or a run folder.
         out: The file to write: .png, .pdf or .svg.
 
-    Example:
+    Examples:
         >>> from protopyramid import api                                       # doctest: +SKIP
         >>> api.draw_architecture("fpn-iaia-bl", "architecture.png")           # doctest: +SKIP
     """
@@ -688,7 +688,7 @@ def edit(
         out: The new run folder.
         bars: Shows the progress where images have to be scored first.
 
-    Example:
+    Examples:
         >>> import protopyramid as pp                                          # doctest: +SKIP
         >>> edited = pp.load_run("runs/first").edit(remove=[7, 12])            # doctest: +SKIP
         >>> edited.plan.loss_increase, len(edited.plan.changes)                # doctest: +SKIP

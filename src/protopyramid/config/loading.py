@@ -5,7 +5,7 @@ its tables are then merged into the preset's entry by entry, and its lists repla
 top-level key `overlays` lists named settings that are put on top of the preset first. An override gives
 one dotted key a new value: a section is merged, anything else is replaced.
 
-Example:
+Examples:
     >>> config = load_config("fpn-iaia-bl", {"train.seed": 1, "model.prototypes.counts.2": 5})
     >>> config.train.seed, config.model.prototypes.counts
     (1, {2: 5, 3: 3, 4: 3, 5: 3})

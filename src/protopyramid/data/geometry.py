@@ -5,7 +5,7 @@ coordinates, so that the whole image is (0, 0, width, height). Images are resize
 convention (antialiased bilinear, corners not aligned). A film that is MONOCHROME1 has other grey values,
 not another geometry.
 
-Example:
+Examples:
     >>> mapping = Mapping(Region(100, 200, 300, 400), size=50)
     >>> mapping.box_to_input((100, 200, 200, 300))
     (0.0, 0.0, 25.0, 25.0)

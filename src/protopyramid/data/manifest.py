@@ -126,7 +126,7 @@ def read_images(path: str | Path, places: bool = False) -> Manifest:
     """The images of a table that may lack labels and splits: what can be predicted and explained.
 
     Only the column `image` is needed. Label, split and patient are kept as they are written, "" where
-    there are none. Masks and lesion boxes are read with `places` only.
+    there are none. Masks, lesion boxes and further columns are read with `places` only.
     """
     path = Path(path)
     table = read_table(path, "manifest")
@@ -157,10 +157,15 @@ def read_images(path: str | Path, places: bool = False) -> Manifest:
 
 
 def _placed(sample: Sample, folder: Path, values: Mapping[str, str], problems: list[str]) -> Sample:
-    """A sample with the mask and the lesion box of its row."""
+    """A sample with the mask, the lesion box and the further columns of its row."""
     mask = existing_file(folder, sample.row, "mask", values.get("mask", ""), problems)
     box = read_box(sample.row, [values.get(name, "") for name in BOX_COLUMNS], problems)
-    return replace(sample, mask=mask, box=box)
+    return replace(sample, mask=mask, box=box, extra=_further(values))
+
+
+def _further(values: Mapping[str, str]) -> dict[str, str]:
+    """The columns of a row that mean nothing to the manifest itself; they are kept."""
+    return {name: value for name, value in values.items() if name and name not in KNOWN}
 
 
 def shared_patients(samples: Sequence[Sample]) -> dict[str, list[str]]:
@@ -355,7 +360,7 @@ def _read_row(
         mask=mask,
         patient_id=known["patient_id"],
         box=box,
-        extra={name: value for name, value in values.items() if name and name not in KNOWN},
+        extra=_further(values),
     )
     return sample, problems
 

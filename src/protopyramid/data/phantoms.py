@@ -12,7 +12,7 @@ brightness and area tell nothing either. Lesion box, band, contrast, blur and no
 before, and without knowledge of, the class. The ranges of the classes touch: the narrowest fade is
 nearly a sharp edge, the faintest spicules are nearly none.
 
-Example:
+Examples:
     >>> phantom = make_phantom("spiculated", seed=0, patient=3, patch=1)
     >>> phantom.image.shape, str(phantom.image.dtype), phantom.mask.shape
     ((224, 224), 'uint16', (224, 224))

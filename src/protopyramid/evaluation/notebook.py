@@ -43,4 +43,31 @@ def evaluation_html(found: Evaluation) -> str:
         + "".join(f"<p><b>Warning:</b> {html_of(text)}</p>" for text in warnings)
         + table(header, rows, total=True)
         + matrix(found.classes, found.confusion_matrix)
+        + _where_prototypes_look(found)
     )
+
+
+def _where_prototypes_look(found: Evaluation) -> str:
+    """Activation precision beside its chance level, by level; nothing without prototypes or annotations."""
+    scales = {
+        "inside the annotation": found.activation_precision.fine,
+        "inside the lesion box": found.activation_precision.lesion,
+    }
+    known = {name: scale for name, scale in scales.items() if scale.mean is not None}
+    levels = sorted({level for scale in known.values() for level in scale.per_level})
+    rows: list[list[Cell]] = [
+        [
+            name,
+            figure_text(scale.mean, scale.ci95),
+            figure_text(scale.chance),
+            *(figure_text(scale.per_level.get(level)) for level in levels),
+        ]
+        for name, scale in known.items()
+    ]
+    header = [
+        "strongest 5 % of maps",
+        "share",
+        "by chance",
+        *(f"level {level}" for level in levels),
+    ]
+    return f"<p>Where the prototypes look:</p>{table(header, rows)}" if rows else ""

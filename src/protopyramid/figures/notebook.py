@@ -32,7 +32,7 @@ def case_html(data: CaseFigureData) -> str:
     said = headline(prediction.predicted, share, prediction.unlike, prediction.film)
     head = f"<h3>{html_of(said.title)}</h3><p>{html_of(said.below)}. {html_of(said.note)}</p>"
     why = f"<p><b>{html_of(prediction.image_name)}</b>. {html_of(why_line(prediction))}:</p>"
-    header = ["your image", "the part meant", "the case", "prototype", "points"]
+    header = ["your image", "where it matches", "the case", "prototype", "points"]
     rows = [_case_cells(data, row) for row in data.rows]
     below = "".join(f"<p>{html_of(line)}</p>" for line in lead_lines(data))
     return f"{head}{why}{table(header, rows)}{below}"

@@ -17,7 +17,7 @@ convergence, in milliseconds:
 Everything is computed from scores (inference/score_table.py): those that the run keeps, or those of its
 images. Nothing here writes.
 
-Example:
+Examples:
     >>> import protopyramid as pp                                          # doctest: +SKIP
     >>> run = pp.load_run("runs/demo")                                     # doctest: +SKIP
     >>> for cost in removal_costs(run)[:3]:                                # doctest: +SKIP

@@ -42,7 +42,7 @@ class DiskFull(UserError):
 def replacing(target: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that takes the place of `target` when the block ends without an error.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "note.txt"
         >>> with replacing(path) as file:

@@ -59,7 +59,7 @@ def _matrix_cell(count: int, total: int) -> str:
     # From nearly white to dark blue, in steps of lightness, so that it prints in grey.
     red, green, blue = (round(243 - share * (243 - low)) for low in (0, 62, 110))
     colour = "white" if share > 0.5 else "#14181d"
-    below = f"<small>{share:.0%}</small>" if total else ""
+    below = f" <small>{share:.0%}</small>" if total else ""
     return f'<td style="background:rgb({red},{green},{blue});color:{colour}">{count}{below}</td>'
 
 

@@ -43,7 +43,7 @@ FileName = Annotated[str, AfterValidator(_plain)]
 class Journal(Generic[Record]):
     """The journal of records of one dataclass in a file.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> journal = Journal(Path(tempfile.mkdtemp()) / "work.jsonl", dict[str, int])
         >>> journal.append({"film": 1})

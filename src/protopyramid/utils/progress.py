@@ -279,7 +279,7 @@ def metrics_text(validation: Mapping[str, float | None]) -> str:
 def progress_bar(what: str, unit: str = "images", announce: bool = False) -> Iterator[Update]:
     """Give a function of (done, total) that shows an activity; with `announce`, say its size first.
 
-    Example:
+    Examples:
         >>> with progress_bar("decoding") as update:
         ...     update(1, 2)
     """

@@ -25,7 +25,7 @@ def building(folder: Path) -> Iterator[Path]:
     `folder` must be new or empty. What a killed process leaves is beside it, in a hidden folder, and goes
     when the same folder is built again.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> target = Path(tempfile.mkdtemp()) / "run"
         >>> with building(target) as stage:

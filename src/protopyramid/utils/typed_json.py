@@ -1,6 +1,6 @@
 """Frozen dataclasses to JSON content and back, checked on the way in.
 
-Example:
+Examples:
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Point:
