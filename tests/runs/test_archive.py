@@ -269,3 +269,12 @@ def test_every_cut_and_many_flips_of_an_archive_are_refused_or_harmless(tmp_path
             import shutil
 
             shutil.rmtree(target)
+
+
+def test_an_offset_before_the_beginning_is_one_line(tmp_path: Path) -> None:
+    """Bytes taken out of the middle: the directory then leads to places before the file."""
+    content = write_zip(tmp_path / "a.zip", honest()).read_bytes()
+    for start in range(0, len(content) - 700, 97):
+        (tmp_path / "a.zip").write_bytes(content[:start] + content[start + 600 :])
+        with pytest.raises(UserError):
+            unpack(tmp_path / "a.zip", tmp_path / "model")

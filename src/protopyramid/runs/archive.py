@@ -70,6 +70,8 @@ MOST_RATIO, RATIO_FROM = (
     MB,
 )  # a file of at least a megabyte may be this many times its packed size
 CHUNK = 1 << 20
+# What zipfile raises for a damaged file; OSError where an offset leads before its beginning.
+UNREADABLE = (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, OSError)
 # The directory at the end of a zip, and the mark of its variant for more than 4 GB.
 END = struct.Struct("<4s4H2LH")
 END_MARK, LARGE_MARK, LARGE_LENGTH = b"PK\x05\x06", b"PK\x06\x07", 20
@@ -166,7 +168,7 @@ def _open(place: str, file: IO[bytes]) -> tuple[zipfile.ZipFile, Package]:
                 "protopyramid models pack RUN"
             )
         content = _read(place, packed, packed.getinfo(layout.PACKAGE))
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+    except UNREADABLE as error:
         raise _damaged(place, str(error)) from error
     package = parse_package(_parsed_json(place, layout.PACKAGE, content), place)
     _check_listed(place, package, entries)
@@ -178,7 +180,7 @@ def _unpack(place: str, file: IO[bytes], folder: Path) -> Package:
     for name, facts in package.files.items():
         try:
             content = _read(place, packed, packed.getinfo(name))
-        except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+        except UNREADABLE as error:
             raise _damaged(place, str(error)) from error
         if len(content) != facts.bytes or hashlib.sha256(content).hexdigest() != facts.sha256:
             raise _damaged(place, f"{name} has another digest than {layout.PACKAGE} gives")
