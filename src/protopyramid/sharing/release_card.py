@@ -223,8 +223,9 @@ def _figures(run: Run, figures: Mapping[str, SourceFigures], lesions: int) -> st
     note = (
         "One-vs-rest AUROC among lesions, each predicted by a model that saw neither the image nor its "
         "patient in training; 95 % intervals of resampled patients in brackets. The model that is shipped "
-        "was trained on all images above by the same recipe and has no figures of its own here. "
-        f"{part}\n\n"
+        "was trained by the same recipe on the images above, some of them held out to choose it, and has no "
+        f"figures of its own here. {part}".rstrip()
+        + "\n\n"
     )
     return note + markdown_table(["source", "lesions", *classes, "mean"], rows)
 

@@ -209,6 +209,8 @@ class CandidateCollector:
         Image by image on a CPU where maps are large; else those of all pairs at once, even if most of them
         are not needed: fewer steps.
         """
+        if not len(image):  # a batch of images of which no prototype of this level may take a patch
+            return z.new_zeros(0, z[0, 0].numel())
         if z.device.type != "cpu" or z[0].numel() < LARGE:
             rows, place = torch.unique(prototype, return_inverse=True)
             return self._maps(z, rows).flatten(2)[image, place]
@@ -218,7 +220,7 @@ class CandidateCollector:
             for number, own in enumerate(torch.split(prototype, counts))
             if len(own)
         ]
-        return torch.cat(parts) if parts else z.new_zeros(0, z[0, 0].numel())
+        return torch.cat(parts)
 
     def _maps(self, z: Tensor, rows: Tensor) -> Tensor:
         vectors = self.prototypes.vectors[rows]
