@@ -68,9 +68,7 @@ def test_a_command_inside_a_sentence_exists_with_its_options(
     assert not rest or command.name != "protopyramid" or rest[0].startswith("-"), words
     known = {option for each in command.params for option in each.opts} | {"--help", "-h"}
     assert {word.partition("=")[0] for word in rest if word.startswith("-")} <= known
-    # Results of earlier versions may name a study that is gone.
-    past = document == "docs/results.md"
-    files = [word for word in rest if word.startswith("studies/") and not past]
+    files = [word for word in rest if word.startswith("studies/")]
     assert [name for name in files if not (PROJECT / name).exists()] == []
 
 

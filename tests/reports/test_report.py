@@ -97,7 +97,7 @@ def test_report_shows_the_figures_of_the_evaluation(evaluated: Run) -> None:
     assert f"<b>{without:.2f}</b><span>mean AUROC on test, negative images left out" in page
     assert f"<b>{included:.2f}</b><span>mean AUROC with negative images included" in page
     for count in (count for row in results.confusion_matrix for count in row):
-        assert f">{count}<small>" in page
+        assert f">{count} <small>" in page
 
 
 def test_report_names_every_finding_on_the_prototypes(evaluated: Run) -> None:
