@@ -141,6 +141,22 @@ def test_anonymous_names_leave_no_name_of_an_image(run, tmp_path: Path) -> None:
     assert other.provenance.digests == run.provenance.digests
 
 
+def test_the_way_to_images_elsewhere_does_not_travel(run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder.path, folder)
+    for name in (layout.DATA, layout.PROTOTYPES):
+        text = (folder / name).read_text()
+        images = {image for each in run.provenance.splits.values() for image in each}
+        for image in sorted(images, key=len, reverse=True):
+            text = text.replace(f'"{image}"', f'"../../site/archive/{image}"')
+        (folder / name).write_text(text)
+    other = packed(pp.load_run(folder), tmp_path, pictures=False)
+    assert not [name for name, each in contents(tmp_path).items() if b"site/archive" in each]
+    for before, after in zip(run.prototypes, other.prototypes, strict=True):
+        assert before.image.endswith(after.image) and not after.image.startswith((".", "/"))
+    assert sorted(other.provenance.digests) == sorted(run.provenance.digests)
+
+
 # -- putting pictures back -------------------------------------------------------------------------
 @pytest.mark.parametrize("anonymous", [False, True])
 def test_pictures_are_put_back_by_digest(run, manifest, tmp_path: Path, anonymous: bool) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,8 @@ def pack(run: Run, target: Path, options: PackOptions) -> Package:
         raise UserError(f"--bits {options.bits}: choose 8 or 32")
     if options.cases is not None and not options.pictures:
         raise UserError("--cases, --without-pictures: choose one; example cases are pictures")
-    renamed = _new_names(run) if options.anonymous else {}
-    files = _records(run, renamed)
+    renamed = _new_names(run) if options.anonymous else _names_without_way(run)
+    files = _records(run, renamed, options.anonymous)
     files[layout.MODEL], precision = _weights(run, options.bits)
     files |= _limits(run, files[layout.MODEL])
     files |= _scores(run, files[layout.MODEL])
@@ -106,13 +107,38 @@ def _facts(run: Run) -> Provenance:
     return run.provenance if (run.folder / layout.DATA).is_file() else Provenance()
 
 
-def _new_names(run: Run) -> dict[str, str]:
-    """A number for every image that the run names, in an order that says nothing: that of the digests."""
+def _named_images(run: Run) -> dict[str, str]:
+    """Every image that the run names, with its digest."""
     digests: dict[str, str] = {}
     for images in _facts(run).splits.values():
         digests |= images
     for record in run.prototypes:
         digests.setdefault(record.image, hashlib.sha256(record.image.encode()).hexdigest())
+    return digests
+
+
+def _names_without_way(run: Run) -> dict[str, str]:
+    """New names for images outside their manifest's folder, without the way there: it is this machine's."""
+    every = [PurePosixPath(name) for name in _named_images(run)]
+    outside = [name for name in every if name.is_absolute() or ".." in name.parts]
+    names: dict[str, str] = {}
+    for group in (
+        [name for name in outside if name.is_absolute()],
+        [name for name in outside if not name.is_absolute()],
+    ):
+        common = os.path.commonpath([name.parent for name in group]) if group else ""
+        names |= {str(name): str(name.relative_to(common)) for name in group}
+    inside = {str(name) for name in every} - set(names)
+    if len(set(names.values()) | inside) < len(every):
+        raise UserError(
+            f"{run.folder.path}: two training images would have the same name; give --anonymous-names"
+        )
+    return names
+
+
+def _new_names(run: Run) -> dict[str, str]:
+    """A number for every image that the run names, in an order that says nothing: that of the digests."""
+    digests = _named_images(run)
     order = sorted(digests, key=lambda name: (digests[name], name))
     return {name: f"case-{number:05d}" for number, name in enumerate(order, 1)}
 
@@ -129,7 +155,7 @@ def _renamed(content: Any, names: Mapping[str, str]) -> Any:
 
 
 # -- files -----------------------------------------------------------------------------------------
-def _records(run: Run, names: Mapping[str, str]) -> Content:
+def _records(run: Run, names: Mapping[str, str], anonymous: bool) -> Content:
     """Settings, prototypes, provenance and results, without a path of this machine."""
     backbone = run.config.model.backbone
     plain = backbone.model_copy(update={"weights": Path(backbone.weights).name})
@@ -142,13 +168,13 @@ def _records(run: Run, names: Mapping[str, str]) -> Content:
         facts["manifest_path"] = ""
         facts["manifest"] = Path(facts.get("manifest", "")).name
         facts["backbone"] = _without_path(facts.get("backbone", ""))
-        if names:
+        if anonymous:
             facts["manifest"] = ""
         files[layout.DATA] = json_text(_renamed(facts, names)).encode()
     for path in sorted((run.folder / layout.EVALUATION).glob("*.json")):
         content = run.folder.read_json(f"{layout.EVALUATION}/{path.name}")
         if isinstance(content, dict) and "manifest" in content:
-            content["manifest"] = "" if names else Path(str(content["manifest"])).name
+            content["manifest"] = "" if anonymous else Path(str(content["manifest"])).name
         files[f"{layout.EVALUATION}/{path.name}"] = json_text(_renamed(content, names)).encode()
     if (run.folder / layout.METRICS).is_file():
         lines = (
@@ -213,7 +239,7 @@ def _texts(run: Run, name: str, options: PackOptions, names: Mapping[str, str]) 
             text = text.replace(f"# {run.name}\n", f"# {name}\n", 1)
         for old, new in names.items():
             text = text.replace(old, new)
-        if names and _facts(run).manifest:
+        if options.anonymous and _facts(run).manifest:
             text = text.replace(f"`{_facts(run).manifest}`", "of the site")
         files[layout.CARD] = text.encode()
     if options.licence_file is not None:
