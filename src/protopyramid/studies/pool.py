@@ -13,6 +13,7 @@ from protopyramid.errors import UserError
 from protopyramid.utils.files import disk_error, make_folder, refuse_link
 from protopyramid.utils.opening import TEXT, read_file
 from protopyramid.utils.processes import start_watched
+from protopyramid.utils.progress import duration
 
 Key = tuple[str, str]  # label of the replicate, variant
 PAUSE = 0.2  # seconds between two polls of the processes
@@ -38,7 +39,7 @@ def run_tasks(
 
     `finished` is called with the key of each task that is done.
     """
-    waiting, done = dict(tasks), set[Key]()
+    waiting, done, started = dict(tasks), set[Key](), time.monotonic()
     running: dict[Key, subprocess.Popen[bytes]] = {}
     try:
         while waiting or running:
@@ -48,10 +49,20 @@ def run_tasks(
                 _check(running.pop(key), tasks[key])
                 done.add(key)
                 finished(key)
-                say(f"{key[0]}, {key[1]}: done ({len(done)} of {len(tasks)})")
+                left = time_left(time.monotonic() - started, len(done), len(tasks))
+                say(f"{key[0]}, {key[1]}: done ({len(done)} of {len(tasks)}{left})")
             time.sleep(PAUSE)
     finally:
         _stop(list(running.values()))
+
+
+def time_left(seconds: float, done: int, total: int) -> str:
+    """How long the other tasks will take at the pace of those that are done.
+
+    >>> time_left(600, 2, 6), time_left(600, 6, 6)
+    (', about 20 min left', '')
+    """
+    return f", about {duration(seconds / done * (total - done))} left" if done < total else ""
 
 
 def _ready(waiting: Mapping[Key, Task], done: set[Key]) -> list[Key]:
