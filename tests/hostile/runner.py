@@ -97,7 +97,7 @@ def _spoiler(entry: FileEntry, spoil: corpus.Kind) -> Callable[[Path, random.Ran
     def work(place: Path, rng: random.Random) -> list[str]:
         slot = place / entry.slot
         if entry.begun:
-            shutil.copytree(place.parent.parent / "begun" / _begun_name(entry), place / "new")
+            shutil.copytree(place.parent.parent / "begun" / begun_name(entry), place / "new")
         good = slot.read_bytes() if slot.is_file() else b""
         slot.unlink(missing_ok=True)
         spoil(slot, good, rng)
@@ -106,7 +106,7 @@ def _spoiler(entry: FileEntry, spoil: corpus.Kind) -> Callable[[Path, random.Ran
     return work
 
 
-def _begun_name(entry: FileEntry) -> str:
+def begun_name(entry: FileEntry) -> str:
     return entry.name.partition(",")[0].replace(" ", "-")
 
 
@@ -219,7 +219,7 @@ class Runner:
     def _begin(self) -> None:
         """The folders of commands that were at work before."""
         for entry in entries.FILES:
-            target = self.folder / "begun" / _begun_name(entry)
+            target = self.folder / "begun" / begun_name(entry)
             if not entry.begun or target.exists():
                 continue
             place = self._place()

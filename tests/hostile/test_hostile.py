@@ -10,7 +10,7 @@ import pytest
 from protopyramid.data.importers import FORMATS
 
 from . import corpus, entries
-from .runner import Case, Outcome, Runner, _judged, all_cases
+from .runner import Case, Outcome, Runner, _judged, all_cases, begun_name
 
 pytest.importorskip("pydicom")
 pytest.importorskip("starlette")
@@ -44,6 +44,13 @@ def sample() -> list[Case]:
     early = [case for case in slow if case.kind in SPECIAL]
     quick = [case for case in cases if case not in set(slow)]
     return early[:SLOW_SHARE] + quick[: DRAWN - SLOW_SHARE]
+
+
+def test_every_slot_is_a_good_file_of_the_world(runner: Runner) -> None:
+    for entry in entries.FILES:
+        base = runner.folder / "begun" / begun_name(entry) if entry.begun else runner.world
+        slot = entry.slot.removeprefix("new/") if entry.begun else entry.slot
+        assert (base / slot).is_file(), entry.label
 
 
 def test_no_case_of_the_sample_fails(runner: Runner) -> None:

@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from protopyramid.config import dump_config
 from protopyramid.data.manifest import Manifest, read_manifest
 from protopyramid.data.phantoms import write_phantoms
+from protopyramid.data.store import ImageStore
+from protopyramid.inference.ood import limits_digest, validation_limits, write_limits
 from protopyramid.model import build_model
 from protopyramid.runs.run import load_run
 
@@ -102,6 +104,11 @@ def _judged(world: Path, manifest: Manifest) -> None:
     shutil.copytree(world / "run", world / "judged")
     api.finish(world / "judged")
     assert main(["evaluate", str(world / "judged"), "--data", str(manifest.path)]) == 0
+    run = load_run(
+        world / "judged"
+    )  # one validation patient is too few for limits: training ones will do
+    store = ImageStore(manifest.split("train"), run.config.data)
+    write_limits(run.folder, validation_limits(run.model, store, 8), limits_digest(run))
     before = os.environ.get("PROTOPYRAMID_CACHE")
     os.environ["PROTOPYRAMID_CACHE"] = str(world / "cache")
     pull(str(world / "model.zip"), name="pulled")
