@@ -55,7 +55,7 @@ def test_every_public_name_is_there_and_documented() -> None:
     for name in expected:
         assert getattr(pp, name).__doc__
     for name in VERBS:
-        assert "Example:" in getattr(api, name).__doc__ and callable(getattr(pp, name))
+        assert "Examples:" in getattr(api, name).__doc__ and callable(getattr(pp, name))
         assert inspect.signature(getattr(pp, name)) == inspect.signature(getattr(api, name))
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
-from annotated_types import Ge
-from pydantic import TypeAdapter
-from typing_extensions import TypedDict
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict  # pydantic takes that of typing from Python 3.12 on
 
-Count = Annotated[int, Ge(0)]
+Count = Annotated[int, Field(ge=0)]
 PrototypeSource = TypedDict(  # what projection found for a prototype
     "PrototypeSource",
     {

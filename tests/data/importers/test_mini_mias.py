@@ -56,6 +56,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_circle_without_end_is_no_size_of_tissue(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "spoilt"
+    folder.mkdir()
+    for film in source.glob("*.pgm"):
+        (folder / film.name).write_bytes(film.read_bytes())
+    (folder / "Info.txt").write_text(INFO.replace("522 280 69", f"522 280 {'9' * 400}"))
+    crops = {crop.name: crop for crop in find(folder, Options()).crops}
+    assert crops["mdb003"].tissue.side <= 1024 * 2
+
+
 def test_labels_names_and_patients(source: Path) -> None:
     crops = {crop.name: crop for crop in find(source, Options()).crops}
     assert {name: crop.label for name, crop in crops.items()} == {

@@ -88,7 +88,7 @@ def find(source: Path, options: Options) -> ImportPlan:
     radii = [
         line.circle.radius
         for line in lines
-        if line.kind in MARGINS and line.circle is not None and line.circle.radius > 0
+        if line.kind in MARGINS and line.circle is not None and 0 < line.circle.radius <= SIDE
     ]
     crops: list[Crop] = []
     skipped = list(hidden)
