@@ -242,3 +242,28 @@ def test_the_file_is_plain_sqlite(store: ReadingStore) -> None:
         assert plain.execute("SELECT reader, margin FROM answers").fetchall() == [
             ("Ada", "indistinct")
         ]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("UPDATE answers SET margin = 'other'", "an answer is damaged"),
+        ("UPDATE answers SET confidence = 'x'", "an answer is damaged"),
+        ("UPDATE answers SET seconds = x'ff'", "an answer is damaged"),
+        ("UPDATE suggestions SET probabilities = '[1]'", "a suggestion of the model is damaged"),
+        ("UPDATE suggestions SET margin = 'other'", "a suggestion of the model is damaged"),
+        ("UPDATE study SET plan = x'ff'", "its plan is damaged"),
+    ],
+)
+def test_values_that_nobody_can_have_given_are_told(
+    store: ReadingStore, change: str, told: str
+) -> None:
+    store.enrol("a")
+    for _ in range(2):
+        give(store, "a", say())
+    folder = store.path.parent
+    store.close()
+    with sqlite3.connect(folder / FILE) as connection:
+        connection.execute(change)
+    with pytest.raises(UserError, match=told), ReadingStore.open(folder) as again:
+        again.readings()

@@ -13,11 +13,11 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from protopyramid.errors import UserError
 from protopyramid.reader.readings.plan import BIRADS, STAGES, StudyPlan
@@ -105,6 +105,10 @@ class Progress:
 
     reader: str
     done: int
+
+
+_KEPT = TypeAdapter(KeptAnswer)
+_PROBABILITIES = TypeAdapter(dict[str, float])
 
 
 class ReadingStore:
@@ -273,7 +277,21 @@ class ReadingStore:
             "WHERE reader = ? AND place = ?",
             (reader, place),
         )
-        return {stage: KeptAnswer(Answer(*said), opened, at) for stage, *said, opened, at in rows}
+        return {
+            stage: self._checked(KeptAnswer(Answer(*said), n, at)) for stage, *said, n, at in rows
+        }
+
+    def _checked(self, kept: KeptAnswer) -> KeptAnswer:
+        """An answer from the disk, if it is one that could have been given."""
+        try:
+            kept = _KEPT.validate_json(json.dumps(asdict(kept)), strict=True)
+            _check(kept.answer, self.plan)
+        except (ValidationError, TypeError, ValueError, UserError):
+            raise self._damaged("an answer") from None
+        return kept
+
+    def _damaged(self, what: str) -> UserError:
+        return UserError(f"{self.path}: {what} is damaged; restore the file from a copy")
 
     def _same_again(self, reader: str, place: int, stage: str, answer: Answer) -> bool:
         kept = self._kept(reader, place).get(stage)
@@ -300,7 +318,12 @@ class ReadingStore:
             "SELECT margin, probabilities FROM suggestions WHERE reader = ? AND place = ?",
             (reader, place),
         ).fetchone()
-        return None if row is None else Suggestion(row[0], json.loads(row[1])[row[0]])
+        if row is None:
+            return None
+        try:
+            return Suggestion(row[0], _PROBABILITIES.validate_json(row[1])[row[0]])
+        except (ValidationError, KeyError, TypeError):
+            raise self._damaged("a suggestion of the model") from None
 
     def _readings_of(self, reader: str) -> Iterator[Reading]:
         for place, case in enumerate(self._order(reader)):
@@ -351,7 +374,7 @@ def _read_plan(path: Path, connection: sqlite3.Connection) -> StudyPlan:
         )
     try:
         return StudyPlan.model_validate_json(text)
-    except ValidationError:
+    except (ValidationError, TypeError):
         raise UserError(f"{path}: its plan is damaged; restore the file from a copy") from None
 
 
