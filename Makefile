@@ -143,9 +143,9 @@ results-outlined: setup
 	$(BIN)/protopyramid data join film=$(CBIS) cmmd=$(CMMD) cesm=$(CESM) $(OUTLINED)/margins.csv
 	$(BIN)/protopyramid study studies/outlined.toml --out $(OUTLINED) $(SETTINGS) --workers $(WORKERS) --data $(OUTLINED)/margins.csv $(KEPT) $(PIECE)
 
-# Measures the runs that results-phantom and results-cbis have trained; trains nothing.
+# Measures the runs that the studies above have trained; trains nothing. What was measured is kept in the repository.
 results-faithfulness: setup
-	$(BIN)/python -m protopyramid.studies.faithfulness_table studies/faithfulness.toml --results results
+	$(BIN)/python -m protopyramid.studies.faithfulness_table studies/faithfulness.toml --results results --kept studies/kept/faithfulness
 
 clean:
 	rm -rf build dist demo .audit .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis site

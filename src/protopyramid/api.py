@@ -222,6 +222,7 @@ def faithfulness(
     seed: int = 0,
     out: Place | None = None,
     progress: Update | None = None,
+    tta: bool = True,
 ) -> tuple[Faithfulness, Path]:
     """Test whether the regions that explanations show are what the model used.
 
@@ -235,6 +236,7 @@ def faithfulness(
         seed: Seed of images, random regions and resamples.
         out: The file to write, by default evaluation/SPLIT-faithfulness.json in the run folder.
         progress: Called with (images done, images in all).
+        tta: With False, maps are those of the image alone, not the mean over test-time augmentation.
     """
     from protopyramid.evaluation.faithfulness import measure_faithfulness
     from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
@@ -242,7 +244,7 @@ def faithfulness(
 
     run = _loaded(run)
     chosen = data if isinstance(data, EvaluatedSplit) else evaluated_split(run, data, split)
-    found = measure_faithfulness(run, chosen, images, seed, progress=progress)
+    found = measure_faithfulness(run, chosen, images, seed, progress=progress, tta=tta)
     if out is not None:
         write_json(Path(out), found.to_json())
         return found, Path(out)

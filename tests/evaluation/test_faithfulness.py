@@ -150,3 +150,16 @@ def test_the_result_is_written_beside_the_evaluation(new_run, tmp_path) -> None:
     assert set(content["all"]["shown"]["kept_by_filling"]) == set(FILLINGS)
     other = tmp_path / "elsewhere.json"
     assert api.faithfulness(run, one_lesion(run), out=other)[1] == other and other.is_file()
+
+
+def test_without_tta_the_maps_are_those_of_the_image_alone(new_run) -> None:
+    run, four = new_run(**SMALL), new_run(**SMALL)
+    four.model.load_state_dict(run.model.state_dict())
+    four.model.tta = 4
+    chosen = one_lesion(run)
+    plain = measure_faithfulness(run, chosen, seed=1, resamples=5)
+    alone = measure_faithfulness(four, chosen, seed=1, resamples=5, tta=False)
+    mean = measure_faithfulness(four, chosen, seed=1, resamples=5)
+    assert four.model.tta == 4 and (alone.tta, mean.tta) == (1, 4)
+    assert alone.all == plain.all and alone.targets == plain.targets
+    assert mean.all != plain.all

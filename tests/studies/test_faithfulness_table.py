@@ -50,6 +50,24 @@ def test_runs_are_measured_once_and_missing_ones_named(results: Path) -> None:
     assert not any("measuring" in line for line in said)
 
 
+def test_what_was_measured_elsewhere_is_in_the_table_without_its_run(
+    results: Path, tmp_path: Path
+) -> None:
+    plan, kept, said = read_plan(results.parent / "plan.toml"), tmp_path / "kept", []
+    text = run_table(plan, results, kept=kept)
+    assert (kept / "phantoms/seed-0/ours.json").is_file()
+    assert run_table(plan, tmp_path / "empty", said.append, kept) == text
+    assert sum("no run" in line for line in said) == 3  # of four: one was measured
+
+
+def test_what_was_measured_otherwise_is_not_in_the_table(results: Path, tmp_path: Path) -> None:
+    kept, path = tmp_path / "kept", results.parent / "plan.toml"
+    run_table(read_plan(path), results, kept=kept)
+    path.write_text(PLAN.replace("images = 1", "images = 2"))
+    with pytest.raises(UserError, match="no run was found"):
+        run_table(read_plan(path), tmp_path / "empty", kept=kept)
+
+
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = tmp_path / "plan.toml"
     wrong.write_text(PLAN.replace("variants", "variant"))

@@ -53,6 +53,13 @@ def faithfulness(
         Path | None,
         typer.Option(metavar="FILE", help="JSON file to write, by default in the run folder."),
     ] = None,
+    tta: Annotated[
+        bool,
+        typer.Option(
+            help="Test the mean maps over test-time augmentation, as shown; without it, those of the image "
+            "alone, at a fraction of the cost."
+        ),
+    ] = True,
 ) -> None:
     """Test whether the regions that explanations show are what the model used."""
     from protopyramid import api
@@ -61,7 +68,7 @@ def faithfulness(
 
     with progress_bar("faithfulness") as update:
         result, path = api.faithfulness(
-            run, data, split, images=images, seed=seed, out=out, progress=update
+            run, data, split, images=images, seed=seed, out=out, progress=update, tta=tta
         )
     show(result)
     say(str(path))
@@ -73,8 +80,9 @@ def show(result: "Faithfulness") -> None:
 
     console = terminal()
     leaked = " LEAKED: the run was trained on some of these images." if result.leaked else ""
+    copies = f", mean maps over {result.tta} copies" if result.tta and result.tta > 1 else ""
     console.print(
-        f"{result.system} ({result.maps}), split {result.split}: {result.images} images of "
+        f"{result.system} ({result.maps}{copies}), split {result.split}: {result.images} images of "
         f"{result.patients} patients.{leaked}"
     )
     groups = {f"level {level}": group for level, group in result.per_level.items()}

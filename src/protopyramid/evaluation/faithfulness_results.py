@@ -157,7 +157,8 @@ class Faithfulness:
     """The faithfulness of a run on a split. `maps`: whose maps were tested, prototypes or Grad-CAM.
 
     compactness (Co-12): the mean number of prototypes that make up 90 % of the contributions to the
-    predicted class; model: the digest of what was measured. Both None in files of earlier versions.
+    predicted class; model: the digest of what was measured; tta: copies of an image that its maps are the
+    mean of. None in files of earlier versions.
     """
 
     system: str
@@ -176,6 +177,7 @@ class Faithfulness:
     used: UsedPrototypes | None = None
     targets: tuple[Target, ...] = ()
     model: str | None = None
+    tta: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The content of evaluation/SPLIT-faithfulness.json."""

@@ -1,10 +1,11 @@
 """Faithfulness of the runs of studies, side by side: what is shown, and what was used.
 
-    python -m protopyramid.studies.faithfulness_table studies/faithfulness.toml --results results
+    python -m protopyramid.studies.faithfulness_table studies/faithfulness.toml --results results --kept DIR
 
 The TOML file names the folders of studies under `--results` and their variants. Runs are measured, never
-trained; what has been measured of a model is not measured again, and runs that are missing are named. Results
-are written to RESULTS/faithfulness.
+trained; what has been measured of a model is not measured again. Results are written to `--kept`, by default
+RESULTS/faithfulness, and are small enough for a repository: a run that is missing but was measured elsewhere
+is in the tables, one that was never measured is named.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ class Source(BaseModel):
     seeds: list[Annotated[int, Field(ge=0)]] = Field([0, 1, 2], min_length=1)
     split: Literal["test", "validation"] = "test"
     images: Annotated[int, Field(ge=1)] = Field(40, description="Images drawn from each split.")
+    tta: bool = Field(
+        True, description="Mean maps over test-time augmentation, not of the image alone."
+    )
 
 
 class Plan(BaseModel):
@@ -97,18 +101,23 @@ def read_plan(path: Path) -> Plan:
         raise UserError(f"{path}: {first_problem(error)}") from None
 
 
-def run_table(plan: Plan, results: Path, say: Say = lambda line: None) -> str:
+def run_table(
+    plan: Plan, results: Path, say: Say = lambda line: None, kept: Path | None = None
+) -> str:
     """Measure what is missing, write RESULTS/faithfulness.md and return it."""
     torch.set_num_threads(plan.threads)
+    known = RunFolder(kept or results / FOLDER)
     parts = [f"# {plan.title}\n"]
     for source in plan.sources:
         found = {
-            variant: [_measured(plan, source, variant, seed, results, say) for seed in source.seeds]
+            variant: [
+                _measured(plan, source, variant, seed, results, known, say) for seed in source.seeds
+            ]
             for variant in source.variants
         }
-        known = {name: [x for x in each if x] for name, each in found.items() if any(each)}
-        if known:
-            parts.append(render(source, known))
+        measured = {name: [x for x in each if x] for name, each in found.items() if any(each)}
+        if measured:
+            parts.append(render(source, measured))
     if len(parts) == 1:
         raise UserError(f"{results}: {NOTHING}")
     text = "\n".join(parts)
@@ -117,26 +126,47 @@ def run_table(plan: Plan, results: Path, say: Say = lambda line: None) -> str:
 
 
 def _measured(
-    plan: Plan, source: Source, variant: str, seed: int, results: Path, say: Say
+    plan: Plan,
+    source: Source,
+    variant: str,
+    seed: int,
+    results: Path,
+    kept: RunFolder,
+    say: Say,
 ) -> Faithfulness | None:
-    """The faithfulness of a run, measured now if it is missing; None where there is no run."""
+    """The faithfulness of a run, measured now if it is missing; None where there is no run either."""
     folder = part_of(results, f"{source.folder}/seed-{seed}/{variant}")
-    if not (folder / layout.MODEL).is_file():
-        say(f"{folder}: no run; left out")
-        return None
-    run = load_run(folder)
-    measured = variant if source.split == "test" else f"{variant}-{source.split}"
-    kept, name = RunFolder(results / FOLDER), f"{source.folder}/seed-{seed}/{measured}.json"
-    if (kept / name).is_file():
-        found = Faithfulness.from_json(kept.read_json(name), kept / name)
-        same = (model_digest(run), plan.seed, source.images)
-        if (found.model, found.seed, found.images) == same:
-            return found
+    run = load_run(folder) if (folder / layout.MODEL).is_file() else None
+    found = _kept(plan, source, variant, seed, kept)
+    if run is None:
+        if found is None:
+            say(f"{folder}: no run; left out")
+        return found
+    if found is not None and found.model == model_digest(run):
+        return found
     say(f"{folder}: measuring")
     rows = evaluated_split(run, None, source.split)
-    found = measure_faithfulness(run, rows, source.images, plan.seed)
-    kept.write_json(name, found.to_json())
+    found = measure_faithfulness(run, rows, source.images, plan.seed, tta=source.tta)
+    kept.write_json(_name(source, variant, seed), found.to_json())
     return found
+
+
+def _name(source: Source, variant: str, seed: int) -> str:
+    """The file that a measurement is kept in."""
+    measured = variant if source.split == "test" else f"{variant}-{source.split}"
+    return f"{source.folder}/seed-{seed}/{measured}.json"
+
+
+def _kept(
+    plan: Plan, source: Source, variant: str, seed: int, kept: RunFolder
+) -> Faithfulness | None:
+    """What is kept of a run, if it was measured as the plan says."""
+    name = _name(source, variant, seed)
+    if not (kept / name).is_file():
+        return None
+    found = Faithfulness.from_json(kept.read_json(name), kept / name)
+    same = (found.seed, found.images) == (plan.seed, source.images)
+    return found if same and (source.tta or found.tta == 1) else None
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -151,6 +181,8 @@ def render(source: Source, found: dict[str, list[Faithfulness]]) -> str:
         "images per run, the strongest own-class prototype per image and level; Grad-CAM stands in for the "
         "prototypes of vgg16."
     )
+    if not source.tta:
+        words += " Maps are those of the image alone, without test-time augmentation."
     parts = [f"## {source.title}\n", words + "\n"]
     for columns in (COLUMNS, MEASURES):
         rows = [row for name, runs in found.items() for row in _rows(name, runs, columns)]
@@ -204,10 +236,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m protopyramid.studies.faithfulness_table")
     parser.add_argument("plan", type=Path, help="the TOML file, as studies/faithfulness.toml")
     parser.add_argument("--results", type=Path, required=True, help="folder of the studies' runs")
+    parser.add_argument("--kept", type=Path, help="folder of what was measured, for a repository")
     given: Any = parser.parse_args(arguments)
     try:
         text = run_table(
-            read_plan(given.plan), given.results, lambda line: print(line, file=sys.stderr)
+            read_plan(given.plan),
+            given.results,
+            lambda line: print(line, file=sys.stderr),
+            given.kept,
         )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
