@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 import protopyramid
+from protopyramid.api import load_run
+from protopyramid.cli.presets import differences_table
+from protopyramid.config import load_config
 
 from .test_layers import ROOMS, imports
 
@@ -86,3 +89,16 @@ def test_code_in_the_readme_is_python() -> None:
     assert blocks
     for block in blocks:
         ast.parse(block)
+
+
+def test_the_readme_lists_what_differs_from_the_paper_as_the_command_prints_it() -> None:
+    printed = differences_table(load_config("protopyramid")).partition("\n\n")[2].strip()
+    assert printed.count("\n") > 30
+    assert printed in README
+
+
+def test_documents_say_whether_the_shipped_demo_is_of_todays_settings() -> None:
+    stale = load_run("phantoms").config.model != load_config("demo").model
+    for name in ("README.md", "docs/index.md", "docs/models.md"):
+        text = (PROJECT / name).read_text(encoding="utf-8")
+        assert ("an earlier version of protopyramid" in text) == stale, name

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from protopyramid.cli.main import main
-from protopyramid.config import differences, load_config, preset_names
+from protopyramid.config import departure_reason, differences, load_config, preset_names
 
 
 def test_the_list_has_one_line_per_preset_with_its_size(capsys) -> None:
@@ -30,8 +30,10 @@ def test_the_list_says_how_far_each_preset_is_from_the_paper(capsys) -> None:
 def test_differences_are_shown_one_per_line(capsys) -> None:
     assert main(["presets", "show", "cbis-margins", "--differences"]) == 0
     shown = capsys.readouterr().out
-    for each in differences(load_config("cbis-margins")):
-        assert f"| `{each.key}` | {each.paper} | {each.run} |" in shown
+    config = load_config("cbis-margins")
+    for each in differences(config):
+        why = departure_reason(config, each.key)
+        assert f"| `{each.key}` | {each.paper} | {each.run} | {why} |" in shown
     assert main(["presets", "show", "fpn-iaia-bl", "--differences"]) == 0
     assert capsys.readouterr().out == "fpn-iaia-bl: paper to the letter\n"
 

@@ -10,8 +10,10 @@ from protopyramid.config import load_config, preset_names
 from protopyramid.config.differences import (
     DATA_KEYS,
     ENGINE_KEYS,
+    departure_reason,
     difference_summary,
     differences,
+    own_choices,
     schedule_text,
     system_title,
 )
@@ -120,6 +122,34 @@ def test_a_random_start_is_a_difference_unless_the_backbone_is_another_runs() ->
     assert system_title(config, "random") == "FPN-IAIA-BL, modified"
     assert differences(config, "run iaia-bl") == []
     assert system_title(config, "run iaia-bl") == "FPN-IAIA-BL"
+
+
+def test_a_preset_with_values_of_ours_is_not_called_as_published() -> None:
+    """The black box has one linear layer for the published two of 4,096 units, and its own schedule."""
+    assert set(own_choices("vgg16")) == {
+        "model.backbone.last_pool",
+        "model.pooling.kind",
+        "model.head.hidden",
+        "model.head.dropout",
+        "train.schedule",
+    }
+    assert difference_summary(load_config("vgg16")) == "as published except for 5 settings of ours"
+    assert "negative class" in own_choices("iaia-bl")["model.prototypes.negative_counts"]
+    assert "data.mean" in own_choices("iaia-bl")
+    assert "VGG-19" in own_choices("protopnet")["model.backbone.name"]
+    paper = own_choices(PAPER)
+    assert {"model.neck.dim", "model.prototypes.counts"} <= set(paper)
+    assert not {"train.threads", "loss.contrast_margin", "data.crop"} & set(paper)
+
+
+def test_our_variant_gives_a_reason_for_every_departure_and_for_no_other_value() -> None:
+    config = load_config("protopyramid")
+    reasons = {each.key: departure_reason(config, each.key) for each in differences(config)}
+    assert all(len(reason) > 8 for reason in reasons.values())
+    changed = load_config("protopyramid", {"loss.contrast": 1.0})
+    assert departure_reason(changed, "loss.contrast") == ""
+    assert departure_reason(changed, "loss.group") == reasons["loss.group"]
+    assert departure_reason(load_config(PAPER), "loss.group") == ""
 
 
 @pytest.mark.parametrize("name", preset_names("system"))

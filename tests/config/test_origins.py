@@ -1,6 +1,8 @@
 """Every value of a preset says where it comes from."""
 
+import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from protopyramid.config.origins import NAMES, Origin, origins_below, preset_ori
 from protopyramid.config.schema import Config, RepeatConfig, TrainPhaseConfig
 
 SYSTEMS = preset_names("system")
+STUDIES = ("ablations.toml", "scale.toml")
 
 
 def leaves(value: Any, place: str = "") -> list[str]:
@@ -117,3 +120,17 @@ c = 6  # paper
 def test_a_value_over_several_lines_is_refused() -> None:
     with pytest.raises(tomllib.TOMLDecodeError):
         read_origins("a = [\n1,\n]  # paper")
+
+
+def test_what_supports_a_departure_of_our_variant_exists() -> None:
+    """[names] in its file are variants of a study, "names" are parts of docs/results.md."""
+    project = Path(__file__).parents[2]
+    studies = [tomllib.loads((project / "studies" / name).read_text()) for name in STUDIES]
+    variants = {each["name"] for study in studies for each in study["variants"]}
+    results = (project / "docs" / "results.md").read_text(encoding="utf-8")
+    marks = [f"{each.text} {each.note}" for each in preset_origins("protopyramid").values() if each]
+    named = {name for text in marks for name in re.findall(r"\[([a-z0-9-]+)\]", text)}
+    parts = {name for text in marks for name in re.findall(r'"([^"]+)"', text)}
+    assert len(named) > 8 and len(parts) > 3
+    assert named <= variants
+    assert [part for part in parts if not re.search(rf"(^#+ |^\*\*){part}", results, re.M)] == []

@@ -212,6 +212,26 @@ def test_a_run_of_the_paper_to_the_letter_lists_none_and_bears_its_name(evaluate
     assert difference_rows(letter) == []
     assert letter.system_title == "FPN-IAIA-BL"
     assert difference_words(letter).startswith("None: every setting is that of FPN-IAIA-BL")
+    assert "ours: `model.neck.dim` (the paper gives no d" in difference_words(letter)
+
+
+@pytest.mark.parametrize(
+    ("preset", "authors"),
+    [
+        ("fpn-iaia-bl", "Yang"),
+        ("protopyramid", "Yang"),
+        ("iaia-bl", "Barnett"),
+        ("protopnet", "Chen"),
+        ("vgg16", "Simonyan"),
+    ],
+)
+def test_a_run_cites_the_paper_of_its_own_system(evaluated: Run, preset: str, authors: str) -> None:
+    run = replace(evaluated, config=load_config(preset))
+    card, page = write_model_card(run).read_text(), write_report(run).read_text()
+    cited = card.partition("## How to cite")[2], page.partition("<footer>")[2]
+    for text in cited:
+        assert authors in text
+        assert ("Yang" in text) == (authors == "Yang")
 
 
 def test_our_variant_bears_its_own_name(evaluated: Run) -> None:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from protopyramid.config import differences, dump_config
+from protopyramid.config import differences, dump_config, load_config
 from protopyramid.config.schema import Config
 from protopyramid.data.images import normalise
 from protopyramid.data.manifest import read_manifest
@@ -185,7 +185,7 @@ def test_a_backbone_of_another_width_is_refused(reference: Reference, tmp_path: 
 
 
 FROZEN = [{"step": "train", "name": "A", "learns": PARTS, "epochs": 1}, *HEAD_ALONE[1:]]
-LEARNING = [{**FROZEN[0], "learns": ["backbone.5", *PARTS]}, *HEAD_ALONE[1:]]
+LEARNING = [{**FROZEN[0], "learns": ["backbone", *PARTS]}, *HEAD_ALONE[1:]]
 
 
 def start_warnings(config: Config, backbone_from: Path | None = None) -> list[str]:
@@ -202,6 +202,16 @@ def test_a_frozen_random_backbone_is_warned_of_in_one_line(phantoms: Path, tmp_p
     assert "weights=imagenet" in line and "--backbone-from" in line and "\n" not in line
     with pytest.warns(UserWarning, match="frozen backbone with random weights"):
         train_run(config, phantoms, tmp_path / "run")
+
+
+def test_frozen_random_first_blocks_are_warned_of_too() -> None:
+    """So it is where the variant, which keeps ImageNet's first blocks, is trained without weights."""
+    ours = load_config("protopyramid", {"model.backbone.weights": "none"})
+    (line,) = start_warnings(ours)
+    assert "phase C trains on frozen first blocks of the backbone (1 to 3) with random" in line
+    assert start_warnings(load_config("protopyramid")) == []
+    every = [f"backbone.{number}" for number in range(1, 6)]
+    assert start_warnings(tiny(train__schedule=[{**FROZEN[0], "learns": every}, *FROZEN[1:]])) == []
 
 
 def test_a_backbone_that_learns_or_has_learned_is_not_warned_of(tmp_path: Path) -> None:

@@ -57,13 +57,21 @@ def show(
 
 def differences_table(config: "Config") -> str:
     """A Markdown table of what differs from the published system, under a line that says how much."""
-    from protopyramid.config import difference_summary
+    from protopyramid.config import departure_reason, difference_summary
     from protopyramid.config import differences as computed
     from protopyramid.utils.tables import markdown_table
 
-    rows = [[f"`{each.key}`", each.paper, each.run] for each in computed(config)]
     summary = f"{config.system}: {difference_summary(config)}\n"
-    return f"{summary}\n{markdown_table(['setting', 'paper', 'here'], rows)}\n" if rows else summary
+    header, rows = (
+        ["setting", "paper", "here", "why"],
+        [
+            [f"`{each.key}`", each.paper, each.run, departure_reason(config, each.key)]
+            for each in computed(config)
+        ],
+    )
+    if not any(row[-1] for row in rows):  # only our variant gives reasons
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    return f"{summary}\n{markdown_table(header, rows, words=True)}\n" if rows else summary
 
 
 @app.command()

@@ -5,6 +5,7 @@ The list is computed by comparing settings with the preset of the published syst
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -25,6 +26,7 @@ TITLES = {
 }
 NETWORK = "vgg16"  # the name of a network, whatever it is trained for; its settings are ours
 MODIFIED = ", modified"
+VARIANT = "protopyramid"  # ours; its file gives the reason for each departure from the paper
 WEIGHTS, SCHEDULE = "model.backbone.weights", "train.schedule"
 # What depends on the data at hand: its classes, its files, and how patients are held out.
 DATA_KEYS = (
@@ -47,6 +49,8 @@ ENGINE_KEYS = (
     "train.validate_every",
     "train.cache",
 )
+# Reasons of values that change nothing in the preset that has them.
+WITHOUT_EFFECT = re.compile("without effect|belongs to|changes no weight|the schedule as it is")
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,44 @@ def difference_summary(config: Config) -> str:
     count, reference = len(differences(config)), reference_preset(config)
     if count:
         return f"{count} difference{'s' * (count > 1)} from {TITLES[reference]}"
-    return "paper to the letter" if reference == PAPER else "as published"
+    if reference == PAPER:
+        return "paper to the letter"
+    ours = len(own_choices(reference))
+    return f"as published except for {ours} setting{'s' * (ours > 1)} of ours"
+
+
+def own_choices(preset: str) -> dict[str, str]:
+    """What a published system's preset has of ours and that counts: the reason by key.
+
+    Its file marks these values: the paper and its ancestors give none, or another one.
+
+    >>> own_choices("protopnet")["model.backbone.name"]
+    'the same for all systems; published are VGG-19 and others'
+    """
+    found: dict[str, list[str]] = {}
+    for key, origin in preset_origins(preset).items():
+        if origin is None or origin.kind != "ours" or WITHOUT_EFFECT.match(origin.text):
+            continue
+        name = SCHEDULE if key.startswith(f"{SCHEDULE}.") else key
+        if _counts(name):
+            note = f"; {origin.note}" if origin.note else ""
+            found.setdefault(name, []).append(origin.text + note)
+    return {key: ", ".join(dict.fromkeys(reasons)) for key, reasons in found.items()}
+
+
+def departure_reason(config: Config, key: str) -> str:
+    """Why our variant has the value that a configuration of it has; "" where that value is another.
+
+    >>> departure_reason(load_config("protopyramid"), "loss.fine.reduce")
+    'the batch size does not rescale the weight; no ablation'
+    """
+    if config.system != VARIANT or _values(config)[key] != _preset_values(VARIANT)[key]:
+        return ""
+    reasons = [
+        f"{each.text}; {each.note}" if each.note else each.text
+        for each in origins_below(key, preset_origins(VARIANT))
+    ]
+    return ", ".join(dict.fromkeys(reasons))
 
 
 def _changes(preset: str, config: Config, start: str) -> list[tuple[str, Any, Any]]:
@@ -148,10 +189,13 @@ def _preset_values(name: str) -> dict[str, Any]:
 def _values(config: Config) -> dict[str, Any]:
     """The settings that count, by dotted key."""
     return {
-        key: value
-        for key, value in flat(config.model_dump(mode="json")).items()
-        if not any(key == each or key.startswith(f"{each}.") for each in DATA_KEYS + ENGINE_KEYS)
+        key: value for key, value in flat(config.model_dump(mode="json")).items() if _counts(key)
     }
+
+
+def _counts(key: str) -> bool:
+    """Whether a setting belongs to the method, and neither to the data nor to the machine."""
+    return not any(key == each or key.startswith(f"{each}.") for each in DATA_KEYS + ENGINE_KEYS)
 
 
 def _paper_text(preset: str, key: str, value: Any) -> str:

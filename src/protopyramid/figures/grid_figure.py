@@ -44,7 +44,7 @@ def grid_figure(
     captions = any(panel is not None and panel.caption for line in panels for panel in line)
     step = tile + GAP + (0.24 if captions else 0.0)
     left = 0.3 + (1.6 if any(rows) else 0.0)
-    heads = [_wrapped(name, 18) for name in columns]
+    heads = [_wrapped(name, 16) for name in columns]
     lines = max((head.count("\n") + 1 for head in heads), default=1)
     top = 0.4 + 0.2 * lines + (0.4 if title else 0.0) + (0.25 if note else 0.0)
     width = left + max(len(columns), 1) * (tile + GAP) + 0.2

@@ -39,7 +39,9 @@ NOTE = (
     "Dashed: annotation. White outline: the strongest 5% of the map, in its box. "
     "Below: the prediction, ✕ if wrong."
 )
-TEASER_NOTE = "Bright: best match. Dashed: annotation. ✕: wrong prediction."
+TEASER_NOTE = (
+    "Bright: best match; white: its strongest 5 %. Dashed: annotation. ✕: wrong prediction."
+)
 
 
 def write_comparison(

@@ -5,17 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protopyramid.config.differences import TITLES, differences, reference_preset
+from protopyramid.config.differences import TITLES, differences, own_choices, reference_preset
 from protopyramid.config.schema import MARGIN_CLASSES
 from protopyramid.figures.text import counted, figure_text, listed
 from protopyramid.runs import layout
 from protopyramid.runs.provenance import Provenance
 from protopyramid.runs.run import Run
 
-PAPER = (
-    'Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification '
-    'of Mass Margins in Digital Mammography", CVPR Workshops 2024'
-)
+# The publication of each system, by its preset.
+PAPERS = {
+    "fpn-iaia-bl": (
+        'Yang et al., "FPN-IAIA-BL: A Multi-Scale Interpretable Deep Learning Model for Classification '
+        'of Mass Margins in Digital Mammography", CVPR Workshops 2024'
+    ),
+    "iaia-bl": (
+        'Barnett et al., "A Case-Based Interpretable Deep Learning Model for Classification of Mass '
+        'Lesions in Digital Mammography", Nature Machine Intelligence 2021'
+    ),
+    "protopnet": (
+        'Chen et al., "This Looks Like That: Deep Learning for Interpretable Image Recognition", '
+        "NeurIPS 2019"
+    ),
+    "vgg16": (
+        'Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", '
+        "ICLR 2015"
+    ),
+}
 
 
 def run_facts(run: Run) -> Provenance:
@@ -65,13 +80,21 @@ def difference_rows(run: Run) -> list[list[str]]:
     return [[each.key, each.paper, each.run] for each in found]
 
 
+def paper(run: Run) -> str:
+    """The publication of the system that the run is or departs from."""
+    return PAPERS[reference_preset(run.config)]
+
+
 def difference_words(run: Run) -> str:
     """How the run stands to the published system, in a sentence or two."""
-    title, count = TITLES[reference_preset(run.config)], len(difference_rows(run))
+    preset = reference_preset(run.config)
+    title, count = TITLES[preset], len(difference_rows(run))
     if not count:
+        ours = "; ".join(f"`{key}` ({reason})" for key, reason in own_choices(preset).items())
         return (
             f"None: every setting is that of {title} as published or, where its paper is silent, of the "
-            "systems that it builds on; what belongs to the data and the machine is not compared."
+            f"systems that it builds on, except for what the preset marks as ours: {ours}. What belongs "
+            "to the data and the machine is not compared."
         )
     return (
         f"This is not {title} as published: {counted(count, 'setting')} differ, computed from `config.toml`. "

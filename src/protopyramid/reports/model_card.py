@@ -14,10 +14,10 @@ from protopyramid.reports.facts import (
     difference_title,
     difference_words,
     edit_history,
+    paper,
 )
 from protopyramid.reports.report import (
     CARD,
-    PAPER,
     figure_text,
     margins,
     run_facts,
@@ -44,8 +44,8 @@ different task."""
 RESEMBLANCE = """\
 Prototypes show which known case a part of the image resembles. They show neither cause nor malignancy."""
 INDISTINCT = """\
-The paper reports that prototypes of indistinct margins often activate outside the lesion; check the
-activation precision above."""
+The paper of FPN-IAIA-BL reports that prototypes of indistinct margins often activate outside the lesion;
+check the activation precision above."""
 BLACK_BOX = """\
 It is a black box: heat maps (Grad-CAM) show where its score reacts, not why."""
 
@@ -67,8 +67,8 @@ def write_model_card(run: Run, evaluation: Evaluation | None = None) -> Path:
         "## Figures\n\n" + _figures(run, results),
         "## Limits\n\n" + _bullets(_limits(run)),
         "## How it was made\n\n" + _bullets(_making(run, facts)),
-        f"## {difference_title(run)}\n\n" + _differences(run),
-        "## How to cite\n\n" + f"{PAPER}.\n\nSoftware: {_software(facts)}.",
+        differences_section(run),
+        "## How to cite\n\n" + f"{paper(run)}.\n\nSoftware: {_software(facts)}.",
     ]
     return run.folder.write_text(CARD, markdown_text("\n\n".join(parts)) + "\n")
 
@@ -164,10 +164,12 @@ def _start(run: Run, facts: Provenance) -> str:
     return f"the backbone of the run `{name}`" if kind == "run" and name else f"`{start}`"
 
 
-def _differences(run: Run) -> str:
+def differences_section(run: Run) -> str:
+    """What is not as in the published system, computed from the settings, under its heading."""
     rows = [[f"`{key}`", paper, own] for key, paper, own in difference_rows(run)]
-    words = difference_words(run)
-    return f"{words}\n\n{markdown_table(['setting', 'paper', 'this run'], rows)}" if rows else words
+    text = f"## {difference_title(run)}\n\n{difference_words(run)}"
+    header = ["setting", "paper", "this run"]
+    return f"{text}\n\n{markdown_table(header, rows, words=True)}" if rows else text
 
 
 def _software(facts: Provenance) -> str:

@@ -20,11 +20,11 @@ from protopyramid.metrics.auroc import Auroc
 from protopyramid.metrics.localisation import PairMean, PairMeanWithChance
 from protopyramid.reports import html as page
 from protopyramid.reports.facts import (
-    PAPER,
     difference_rows,
     difference_title,
     difference_words,
     margins,
+    paper,
     run_facts,
     summary,
 )
@@ -38,7 +38,6 @@ from protopyramid.runs.run import Run
 
 __all__ = [
     "CARD",
-    "PAPER",
     "REPORT",
     "figure_text",
     "margins",
@@ -399,6 +398,6 @@ def _differences(run: Run) -> str:
 def _closing(run: Run) -> str:
     method = "Method" if not difference_rows(run) else "Method, with the differences above"
     return (
-        f"<footer>{method}: {page.html_of(PAPER)}. Made with protopyramid {__version__}. All figures on "
+        f"<footer>{method}: {page.html_of(paper(run))}. Made with protopyramid {__version__}. All figures on "
         f"this page come from the run folder; see {layout.CARD} for intended use and limits.</footer>"
     )

@@ -23,8 +23,8 @@ from protopyramid.evaluation.results import read_evaluation
 from protopyramid.figures.text import figure_text
 from protopyramid.metrics.auroc import Auroc, auroc_with_intervals
 from protopyramid.metrics.bootstrap import resample_weights
-from protopyramid.reports.facts import PAPER
-from protopyramid.reports.model_card import USE
+from protopyramid.reports.facts import paper
+from protopyramid.reports.model_card import USE, differences_section
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run
 from protopyramid.utils.csv_files import read_columns
@@ -108,7 +108,8 @@ def release_card(
         "## Figures, out of fold\n\n" + _figures(run, figures, _lesions(run, manifest)),
         "## Limits\n" + _bullets(words.limits),
         "## Never tested on\n" + _bullets(words.untested),
-        "## How to cite\n\n" + PAPER + ".",
+        differences_section(run),
+        "## How to cite\n\n" + paper(run) + ".",
     ]
     return "\n\n".join(parts) + "\n"
 

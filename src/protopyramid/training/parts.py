@@ -28,10 +28,18 @@ def learning_blocks(model: PrototypeNetwork, learns: Sequence[str]) -> tuple[int
     return blocks
 
 
+def frozen_blocks(learns: Sequence[str]) -> tuple[int, ...]:
+    """The blocks of the backbone below the first that learns; all where none does."""
+    if "backbone" in learns:
+        return ()
+    first = next((number for number in BLOCKS if f"backbone.{number}" in learns), BLOCKS[-1] + 1)
+    return BLOCKS[: first - 1]
+
+
 def frozen_cut(model: PrototypeNetwork, learns: Sequence[str]) -> int:
     """The last frozen block: 5 where the whole backbone is frozen, 0 where its first block learns."""
-    blocks = learning_blocks(model, learns)
-    return blocks[0] - 1 if blocks else BLOCKS[-1]
+    learning_blocks(model, learns)  # refuses single blocks of a backbone that has none
+    return len(frozen_blocks(learns))
 
 
 def part_parameters(

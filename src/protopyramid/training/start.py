@@ -22,6 +22,7 @@ from protopyramid.runs.provenance import RANDOM
 from protopyramid.training.centring import ChannelMoments, centre_level
 from protopyramid.training.distributed import gather, to_device
 from protopyramid.training.initialise import PatchCollector, initialise_prototypes, merge_patches
+from protopyramid.training.parts import BLOCKS, frozen_blocks
 from protopyramid.training.passes import Passes
 from protopyramid.utils.opening import real_path
 from protopyramid.utils.progress import Reporter
@@ -51,15 +52,21 @@ def start_provenance(weights: str, backbone_from: Path | None) -> dict[str, str]
 
 
 def warn_of_frozen_random_backbone(config: Config, backbone_from: Path | None) -> None:
-    """Warn where a phase learns on top of a backbone that has learned nothing yet."""
+    """Warn where a phase learns on top of a backbone, or of first blocks, that have learned nothing yet."""
     if config.model.backbone.weights or backbone_from is not None:
         return
     first = next(
         (s for s in unrolled(config.train.schedule) if isinstance(s, TrainPhaseConfig)), None
     )
-    if first is not None and not any(part.startswith("backbone") for part in first.learns):
+    if first is not None and (frozen := frozen_blocks(first.learns)):
+        whole = len(frozen) == len(BLOCKS)
+        what = (
+            "a frozen backbone"
+            if whole
+            else f"frozen first blocks of the backbone (1 to {len(frozen)})"
+        )
         warnings.warn(
-            f"phase {first.name} trains on a frozen backbone with random weights, which it can learn little "
+            f"phase {first.name} trains on {what} with random weights, which it can learn little "
             "from; start from ImageNet (--set model.backbone.weights=imagenet) or from another run "
             "(--backbone-from RUN), or let the backbone learn from the first phase on",
             stacklevel=2,

@@ -45,8 +45,10 @@ def _three_decimals(value: float) -> str:
     return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
 
 
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table whose columns after the first are aligned right; bars in cells are escaped.
+def markdown_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], words: bool = False
+) -> str:
+    """A Markdown table; bars in cells are escaped. Columns after the first are aligned right unless of words.
 
     >>> print(markdown_table(["a", "b"], [["x|y", "1"]]))
     | a | b |
@@ -57,7 +59,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(_markdown_cell(cell) for cell in cells) + " |"
 
-    rule = "|---" + "|---:" * (len(header) - 1) + "|"
+    rule = "|---" + ("|---" if words else "|---:") * (len(header) - 1) + "|"
     return "\n".join([line(header), rule, *map(line, rows)])
 
 
