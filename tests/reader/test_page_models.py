@@ -122,6 +122,7 @@ def test_rows_fit_their_panel_and_say_what_the_slider_is(phantom_page: Any, case
     assert panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
     room = phantom_page.locator("#reasons").evaluate("section => section.clientWidth")
     assert row.evaluate("row => row.offsetWidth") <= room
+    assert row.evaluate("row => row.scrollWidth <= row.clientWidth")  # nor does its text stand out
     assert row.locator(".weigh").inner_text().strip() == "weight"
 
 
