@@ -111,3 +111,29 @@ def test_a_model_without_pictures_tells_the_place_of_its_cases_in_words(
     )
     assert 5 < light < 80  # something is drawn, and it does not glare in a dark room
     assert not [url for url in asked if "nopictures/prototypes" in url and url.endswith(".png")]
+
+
+def test_rows_fit_their_panel_and_say_what_the_slider_is(phantom_page: Any, case: Path) -> None:
+    open_file(phantom_page, case)
+    row = phantom_page.locator("[data-testid=prototype-row]").first
+    row.wait_for()
+    phantom_page.select_option("#against", index=1)  # its sums are the longest
+    panel = phantom_page.locator("#result")
+    assert panel.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
+    room = phantom_page.locator("#reasons").evaluate("section => section.clientWidth")
+    assert row.evaluate("row => row.offsetWidth") <= room
+    assert row.evaluate("row => row.scrollWidth <= row.clientWidth")  # nor does its text stand out
+    assert row.locator(".weigh").inner_text().strip() == "weight"
+
+
+def test_in_two_views_the_name_of_a_film_covers_nothing(phantom_page: Any, case: Path) -> None:
+    open_file(phantom_page, case)
+    headline(phantom_page)
+    phantom_page.keyboard.press("2")
+    phantom_page.keyboard.press("b")  # a lesion and a ruler: two lines of status
+    phantom_page.keyboard.press("u")
+    phantom_page.keyboard.press("b")
+    phantom_page.wait_for_selector(".status:has-text('ruler')")
+    name = phantom_page.locator(".film-name").first.bounding_box()
+    status = phantom_page.locator(".status").first.bounding_box()
+    assert name["y"] + name["height"] <= status["y"]

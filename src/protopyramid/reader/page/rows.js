@@ -53,7 +53,7 @@ export class Row {
       "div", "text", "",
       sentence,
       element("p", "sum", "", this.product, this.total, this.side),
-      element("p", "weigh", "", this.toggle, this.slider),
+      element("p", "weigh", "", this.toggle, element("span", "small", words.weight), this.slider),
     );
   }
 

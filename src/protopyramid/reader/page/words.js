@@ -301,6 +301,7 @@ export const words = {
   more: (count) => `Show all ${count} comparisons`,
   fewer: "Show the strongest only",
   toggle: (number) => `use the comparison with case ${number}`,
+  weight: "weight",
   weightOf: (number) => `weight of the comparison with case ${number}`,
   timesWeight: (factor) => `${factor.toFixed(2)} times its weight`,
   openCase: (number) => `open case ${number} large`,
