@@ -604,19 +604,21 @@ def show_prototypes(
 
     run = _loaded(run)
     folder = run.folder.path if out is None else Path(out)
+    known = data is not None or training_manifest(run) is not None
+    found = {}
+    # Before the first figure is drawn, so that bad data leaves none behind.
+    for split in ("train", "test") if known else ():
+        samples = samples_of(run, data, split)
+        if samples:
+            found[split] = _nearest(run, samples, nearest, split, bars)
     written = [write_gallery(run, folder, colour_map, regions), *write_levels(run, folder)]
-    if data is None and training_manifest(run) is None:
+    if not known:
         warnings.warn(
             f"{run.folder.path}: its training manifest no longer exists, so nearest images are left out; "
             "give one with --data MANIFEST",
             stacklevel=2,
         )
         return written
-    found = {}
-    for split in ("train", "test"):
-        samples = samples_of(run, data, split)
-        if samples:
-            found[split] = _nearest(run, samples, nearest, split, bars)
     return written + write_nearest(run, found, folder)
 
 

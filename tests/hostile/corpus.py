@@ -80,6 +80,11 @@ NAMES = (
     "con",
     "a" + "/b" * 200,
 )
+# As the path that an option or argument takes: these for each of them, since some commands take seconds.
+PATHS = (
+    *("", "..", "../canary.png", "/etc/passwd", "-rf", "$\\frac{1}{", "a\nb", "\x1b[31mred\x1b[0m"),
+    *("\x00", "x" * 300, "y" * 5000, "a" + "/b" * 200),
+)
 VALUES: tuple[Any, ...] = (
     *NAMES,
     None,
@@ -160,6 +165,11 @@ def huge(path: Path, good: bytes, rng: random.Random) -> None:
     with path.open("wb") as file:
         file.write(good[: rng.randint(0, len(good))])
         file.truncate(BEYOND)
+
+
+def nothing(path: Path, good: bytes, rng: random.Random) -> None:
+    """The good file as it is."""
+    path.write_bytes(good)
 
 
 # -- bytes ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from . import corpus
 from .world import PICTURES
 
 OUT = "new"  # what commands write to; a command that refuses its input leaves nothing there
@@ -19,7 +20,7 @@ class FileEntry:
 
     slot: the good file, in the world. shape: a key of corpus.SHAPES. begun: a command that has been at work
     in the same folder before, whose files are the slot. continues: what is left after an error is what the
-    same command continues from.
+    same command continues from. ends: the exit code with the good file.
     """
 
     name: str
@@ -28,6 +29,7 @@ class FileEntry:
     shape: str = ""
     begun: str = ""
     continues: bool = False
+    ends: int = 0
 
     @property
     def label(self) -> str:
@@ -43,7 +45,18 @@ STUDY = f"study {{slot}} --data data/manifest.csv --out {OUT} --only a"
 WEIGHTS = f"{TRAIN} --set model.backbone.weights={{slot}}"
 EXPLAIN = "explain {run} pictures/a.png --out new"
 COMPARE = "compare judged other --out new --no-figures"
-CARD = "models card run --words {slot} --data data/manifest.csv --fold run --out new"
+CARD = "models card run --words words.toml --data data/manifest.csv --crossval folds --out new"
+PACK = "models pack run --out new"
+CROSSVAL = (
+    "crossval tiny.toml --data data/manifest.csv --folds 2 --seeds 0 --out new"
+    " --set projection.unique=patch"
+)
+STUDY_AGAIN = "study study.toml --data data/manifest.csv --out new --only a"
+SERVE = "SERVE run --data data/manifest.csv"
+READINGS = f"{SERVE} --readings readings"  # which hold a study of other cases
+DATA = "data/manifest.csv"
+# The backbone of `run`.
+BACKBONE = "--set model.backbone.width=0.125 --backbone-from run"
 NEGATIVES = f"data negatives films/films.csv {OUT} --count 4 --workers 1"
 FILMS = NEGATIVES.replace("films/films.csv", "{slot}")
 IMPORTS = {
@@ -88,8 +101,13 @@ RUN_COMMANDS = {
     "evaluate": "evaluate run",
     "prototypes": "prototypes run --out new",
     "compare": "compare run other --out new --no-figures",
-    "train --backbone-from": f"{TRAIN} --backbone-from run",
+    "train --backbone-from": f"{TRAIN} {BACKBONE}",
     "export": "export run --format torch-export --out new.pt2",
+    "faithfulness": "faithfulness run --images 1 --out new",
+    "models pack": PACK,
+    "models show": "models show run",
+    "models cost": "models cost run",
+    "serve": SERVE,
 }
 
 
@@ -117,7 +135,7 @@ def _files() -> list[FileEntry]:
         FileEntry(
             "crossval --data",
             "data/manifest.csv",
-            "crossval tiny.toml --data {slot} --folds 2 --seeds 0 --out new",
+            CROSSVAL.replace("data/manifest.csv", "{slot}"),
             continues=True,
         ),
         FileEntry("serve --data", "data/manifest.csv", "CASES {slot}"),
@@ -130,9 +148,22 @@ def _files() -> list[FileEntry]:
         FileEntry("models pull", "model.zip", "models pull {slot}"),
         FileEntry("data negatives, a film", "films/0.png", NEGATIVES, continues=True),
         FileEntry("models pull, then explain", "model.zip", "PULL {slot}"),
-        FileEntry("models pull, catalogue", "catalogue.json", "models pull offered"),
-        FileEntry("models attach", "data/manifest.csv", "models attach pulled {slot}"),
+        FileEntry("models pull, catalogue", "catalogue.json", "models pull offered", ends=2),
+        FileEntry("models attach", "data/manifest.csv", "models attach pulled --data {slot}"),
         FileEntry("models card --words", "words.toml", CARD),
+        FileEntry("models card --data", "data/manifest.csv", CARD),
+        FileEntry("models card --crossval", "folds/predictions.csv", CARD),
+        FileEntry("models pack --cases", "data/manifest.csv", f"{PACK} --cases {{slot}}"),
+        FileEntry("models pack --card", "licence.txt", f"{PACK} --card {{slot}}"),
+        FileEntry("models pack --licence-file", "licence.txt", f"{PACK} --licence-file {{slot}}"),
+        FileEntry("models show, its card", "judged/MODEL_CARD.md", "models show judged", "txt"),
+        FileEntry("presets draw TOML", "short.toml", "presets draw {slot} --out new.png"),
+        FileEntry("data negatives --lesions", DATA, f"{NEGATIVES} --lesions {{slot}}", continues=True),
+        FileEntry("compare --data", DATA, "compare run other --data {slot} --out new --no-figures"),
+        FileEntry("prototypes --data", DATA, "prototypes run --data {slot} --out new"),
+        FileEntry("faithfulness --data", DATA, "faithfulness run --images 1 --data {slot} --out new"),
+        FileEntry("study --data", DATA, STUDY_AGAIN.replace(DATA, "{slot}"), continues=True),
+        FileEntry("serve --readings", "readings/readings.sqlite", READINGS, continues=True, ends=2),
         FileEntry("data join", "data/manifest.csv", "data join a={slot} new"),
         FileEntry("readings", "readings/readings.sqlite", "readings readings --out new --bootstrap 5"),
         FileEntry("serve --annotations", "drawn/manifest.csv", "DRAWN {slot}", continues=True),
@@ -145,6 +176,7 @@ def _files() -> list[FileEntry]:
         ("scores.safetensors", "prototypes judged --remove 1 --out new"),
         ("evaluation/test.json", COMPARE),
         ("evaluation/test.csv", COMPARE),
+        ("evaluation/test-faithfulness.json", "evaluate judged"),
     ):
         name = f"{command.split()[0]}, a judged run's {file}"
         entries.append(FileEntry(name, f"judged/{file}", command))
@@ -169,6 +201,12 @@ def _files() -> list[FileEntry]:
         ("data import, begun", folders, [("import.json", ""), ("import.jsonl", "")]),
         ("data negatives, begun", NEGATIVES, [("negatives.json", ""), ("negatives.jsonl", "")]),
         (
+            "crossval, begun",
+            CROSSVAL,
+            [("seed-0/fold-0/manifest.csv", ""), ("seed-0/fold-0/data.json", "")],
+        ),
+        ("study, begun", STUDY_AGAIN, [("seed-0/a/config.toml", ""), ("seed-0/a/data.json", "")]),
+        (
             "train, begun",
             f"{TRAIN} --resume",
             [
@@ -181,7 +219,7 @@ def _files() -> list[FileEntry]:
         ),
     ):
         for file, shape in files:
-            begun = command.replace(" --resume", "")
+            begun = command.removesuffix(" --resume")
             entries.append(FileEntry(f"{name}: {file}", f"new/{file}", command, shape, begun, True))
     return entries
 
@@ -194,10 +232,80 @@ class NameEntry:
     """A command that meets a name: of a file, a class, a patient, a column."""
 
     name: str
-    place: str  # what gets the name: see cases.named
+    place: str  # what gets the name: see PLACES in the runner
     arguments: str
+    names: tuple[str, ...] = corpus.NAMES
+
+    @property
+    def writes_there(self) -> bool:
+        """Whether the name is that of what the user wants written."""
+        before = self.arguments.partition("{name}")[0].split()
+        return before[-1] in WRITES or self.arguments.startswith(tuple(WRITTEN))
 
 
+WRITES = ("--out", "--summary", "--readings", "--annotations", "--cache")
+WRITTEN = (
+    "data phantom {name}",
+    "data import folders sources/folders {name}",
+    "data negatives films/films.csv {name}",
+    "data join a=data/manifest.csv {name}",
+)
+# Every option and argument that takes a path.
+PATHS = (
+    "crossval tiny.toml --data {name} --out new",
+    "crossval nothing.toml --data data/manifest.csv --out {name}",
+    "evaluate run --data {name}",
+    "predict {name} pictures/a.png --out new",
+    "explain run {name} --out new",
+    "explain run pictures/a.png --out {name}",
+    "faithfulness run --images 1 --data {name} --out new",
+    "faithfulness run --images 1 --out {name}",
+    "compare run other --no-figures --out {name}",
+    "compare run --data {name} --out new",
+    "prototypes run --out {name}",
+    "prototypes run --data {name} --out new",
+    "prototypes run --remove 1 --out {name}",
+    "serve {name}",
+    "SERVE run --data {name}",
+    "SERVE run --data data/manifest.csv --readings {name}",
+    "SERVE run --data data/manifest.csv --annotations {name}",
+    "readings {name}",
+    "readings readings --bootstrap 5 --out {name}",
+    "readings readings --bootstrap 5 --summary {name}",
+    "export run --format torch-export --out {name}",
+    "study {name} --out new",
+    "study study.toml --data {name} --out new --only a",
+    "study study.toml --data nothing.csv --out {name} --only a",
+    "study study.toml --data data/manifest.csv --out new --only a --kept {name}",
+    "data phantom {name} --patients 2 --patches 2 --size 32 --workers 1",
+    "data import folders {name} new --workers 1",
+    "data import folders sources/folders {name} --workers 1",
+    "data negatives {name} new --count 2 --workers 1",
+    "data negatives films/films.csv {name} --count 2 --workers 1",
+    "data negatives films/films.csv new --count 2 --workers 1 --lesions {name}",
+    "data negatives films new --count 2 --workers 1 --lesion-free --patient {name}",
+    "data join a={name} new",
+    "data join {name}=data/manifest.csv new",
+    "data join a=data/manifest.csv {name}",
+    "data check {name}",
+    "data check data/manifest.csv --out {name}",
+    "models show {name}",
+    "models pack {name} --out new",
+    "models pack run --out {name}",
+    "models pack run --out new --name {name}",
+    "models pack run --out new --cases {name}",
+    "models pack run --out new --card {name}",
+    "models pack run --out new --licence-file {name}",
+    "models attach {name} --data data/manifest.csv",
+    "models attach pulled --data {name}",
+    "models cost {name}",
+    "models card run --words {name} --data data/manifest.csv --crossval folds --out new",
+    "models card run --words words.toml --data data/manifest.csv --crossval {name} --out new",
+    "models card run --words words.toml --data data/manifest.csv --crossval folds --out {name}",
+    "models remove {name}",
+    "presets draw vgg16 --out {name}",
+    "train tiny.toml --data data/manifest.csv --out new --cache {name}",
+)
 NAMES_IN = [
     NameEntry("predict, name of the image", "file", "predict run {name} --out new"),
     NameEntry("explain, name of the image", "file", "explain run {name} --out new"),
@@ -222,4 +330,9 @@ NAMES_IN = [
     NameEntry("explain, a class of the run", "run-class", "explain run pictures/a.png --out new"),
     NameEntry("prototypes, a class of the run", "run-class", "prototypes run --out new"),
     NameEntry("predict, a class of the run", "run-class", "predict run pictures/a.png --out new"),
+    NameEntry("models card, a class of the run", "run-class", CARD),
+    NameEntry("compare, a class of the run", "run-class", "compare run --out new"),
+    NameEntry("faithfulness, a class of the run", "run-class", "faithfulness run --images 1 --out new"),
+    NameEntry("models pack, a class of the run", "run-class", PACK),
+    *(NameEntry(f"a path: {line}", "missing", line, corpus.PATHS) for line in PATHS),
 ]  # fmt: skip

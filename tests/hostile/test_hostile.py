@@ -53,6 +53,12 @@ def test_every_slot_is_a_good_file_of_the_world(runner: Runner) -> None:
         assert (base / slot).is_file(), entry.label
 
 
+def test_a_command_that_fails_with_its_good_file_is_a_failed_case(runner: Runner) -> None:
+    """Its other cases would show nothing: it would refuse them for another reason."""
+    case = Case("test", "the good file", 0, lambda place, rng: ["data", "check"], ends=0)
+    assert runner.run(case).problems == ["exit 2, not 0"]
+
+
 def test_no_case_of_the_sample_fails(runner: Runner) -> None:
     outcomes = [runner.run(case) for case in sample()]
     failed = [f"{each.case.name}: {'; '.join(each.problems)}" for each in outcomes if each.problems]
@@ -77,8 +83,7 @@ def test_every_format_and_every_command_that_reads_is_an_entry_point() -> None:
         assert f"data import {name} " in words
     known = {*words.split()}
     reading = {command.callback.__name__ for command in app.registered_commands if command.callback}
-    # `serve` reads by the same functions (UPLOAD, CASES); the others read a run as `evaluate` does.
-    assert reading - known <= {"serve", "bench", "demo", "faithfulness", *LATER}
+    assert reading - known <= {"bench", "demo", *LATER}
 
 
 LATER = {"completion", "doctor", "models", "pack", "search", "readings", "edit", "annotate"}

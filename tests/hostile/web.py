@@ -62,6 +62,16 @@ def _raw(client: Any, name: str, content: bytes) -> Any:
     return client.post("/api/images", content=body, headers=headers)
 
 
+def serve(*arguments: str) -> int:
+    """Start the reader as a user does, to the moment in which it would listen for ever."""
+    import uvicorn
+
+    from protopyramid.cli.main import main
+
+    uvicorn.Server.run = lambda *_, **__: None  # type: ignore[method-assign]
+    return main(["serve", *arguments])
+
+
 def drawn(slot: str) -> int:
     """Start the reader with a folder of annotations, and take back what was drawn."""
     from protopyramid.data.manifest import read_manifest
@@ -121,7 +131,8 @@ def _judge(answers: list[Any], told: bool = True) -> int:
     return 0
 
 
-WORK: dict[str, Callable[[str], int]] = {
+WORK: dict[str, Callable[..., int]] = {
+    "SERVE": serve,
     "UPLOAD": upload,
     "CASES": cases,
     "FIELDS": fields,

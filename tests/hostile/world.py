@@ -57,6 +57,7 @@ def build(folder: Path) -> Path:
     _imports(world / "sources")
     _films(world / "films")
     _judged(world, manifest)
+    _folds(world)
     return world
 
 
@@ -120,10 +121,24 @@ def _judged(world: Path, manifest: Manifest) -> None:
     (world / "words.toml").write_text(
         'name = "a"\nversion = "1"\nsummary = "s"\nlicence = "MIT"\nlimits = ["none"]\n'
     )
+    (world / "licence.txt").write_text("Use it as you like.\n")
     write_readings(world / "readings", load_run(world / "run"), manifest)
     folder = AnnotationFolder(world / "drawn", manifest.samples, manifest.path)
     folder.save(0, np.ones((64, 64), np.bool_), None)
     folder.close()
+
+
+def _folds(world: Path) -> None:
+    """A cross-validation, and an evaluation of the faithfulness of a run."""
+    from protopyramid.cli.main import main
+
+    data = ["--data", str(world / "data/manifest.csv")]
+    folds = ["--folds", "2", "--seeds", "0", "--set", "projection.unique=patch"]
+    done = main(
+        ["crossval", str(world / "tiny.toml"), *data, *folds, "--out", str(world / "folds")]
+    )
+    assert done == 0
+    assert main(["faithfulness", str(world / "judged"), *data, "--images", "1"]) == 0
 
 
 def _settings(world: Path) -> None:

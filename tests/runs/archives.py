@@ -57,5 +57,5 @@ def write_zip(
     with zipfile.ZipFile(path, "w", compression) as packed:
         packed.writestr("model.json", json.dumps(description or about(files)))
         for name, content in files.items():
-            packed.writestr(name, content)
+            packed.writestr(zipfile.ZipInfo(name), content, compression)  # no name is refused here
     return path

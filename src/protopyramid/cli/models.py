@@ -76,7 +76,12 @@ def show(name: NameArgument) -> None:
         say(f"example images: {run.folder / layout.CASES}")
     card = run.folder / layout.CARD
     if card.is_file():
-        say(f"\n{read_text(card, TEXT)}".rstrip())
+        try:
+            say(f"\n{read_text(card, TEXT)}".rstrip())
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{card}: byte {error.start} is not UTF-8 text; save the card as UTF-8"
+            ) from None
 
 
 @app.command()

@@ -82,6 +82,9 @@ def join_manifests(
 
     Labels are renamed first. Patients are those of the manifests with the source in front.
     """
+    for name in (*sources, *(renamed or {}).values()):
+        if not name.isprintable():
+            raise UserError(f"{name!r}: a source or label has no control characters; rename it")
     samples: list[Sample] = []
     columns: list[str] = []
     left_out: Counter[tuple[str, str]] = Counter()

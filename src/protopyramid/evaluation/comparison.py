@@ -52,7 +52,7 @@ from protopyramid.metrics.paired_test import Difference, Pair, paired_difference
 from protopyramid.model.necks import COARSEST
 from protopyramid.model.network import PrototypeNetwork
 from protopyramid.runs import layout
-from protopyramid.utils.csv_files import read_columns
+from protopyramid.utils.csv_files import numbers_in, read_columns
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
@@ -198,12 +198,9 @@ def read_rows(path: Path, name: str, evaluation: Evaluation) -> EvaluatedRun:
         read_columns(path, ["hash", "label", "patient", *columns], remedy),
         key=lambda row: (row["hash"], row["label"]),
     )
-    try:
-        values = [[float(row[column]) for column in columns] for row in table]
-    except ValueError as error:
-        raise UserError(f"{path}: damaged ({error}); {remedy}") from None
+    values = numbers_in(path, table, columns, remedy)
     found = rows_digest((row["hash"] for row in table), (row["label"] for row in table))
-    if found != evaluation.rows or not np.isfinite(values).all():
+    if found != evaluation.rows:
         raise UserError(f"{path}: damaged (its rows are not those of the evaluation); {remedy}")
     return EvaluatedRun(
         name,

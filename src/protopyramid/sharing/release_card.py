@@ -27,7 +27,7 @@ from protopyramid.reports.facts import paper
 from protopyramid.reports.model_card import USE, differences_section
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run
-from protopyramid.utils.csv_files import read_columns
+from protopyramid.utils.csv_files import numbers_in, read_columns
 from protopyramid.utils.opening import SETTINGS, read_text
 from protopyramid.utils.tables import markdown_table
 from protopyramid.utils.typed_json import from_json
@@ -127,7 +127,9 @@ def of_crossval(run: Run, manifest: Path, folder: Path) -> list[Prediction]:
         raise UserError(f"{path}: {strangers[0]} is not in {manifest}; {remedy}")
     found = []
     for image, rows in by_image.items():
-        values = np.array([[float(row[name]) for name in classes] for row in rows])
+        if rows[0]["label"] not in classes:
+            raise UserError(f"{path}: {rows[0]['label']!r} is not a class of the run; {remedy}")
+        values = np.array(numbers_in(path, rows, classes, remedy))
         patient = rows[0]["patient_id"] or image
         found.append(
             Prediction(image, rows[0]["label"], patient, sources[image], values.mean(axis=0))

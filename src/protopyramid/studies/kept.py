@@ -25,7 +25,7 @@ from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
 from protopyramid.studies.by_source import SPLIT, OnSource, read_saliency
 from protopyramid.utils import typed_json
-from protopyramid.utils.csv_files import read_columns
+from protopyramid.utils.csv_files import numbers_in, read_columns
 from protopyramid.utils.tables import csv_text
 
 SETTINGS = "settings.json"
@@ -74,10 +74,12 @@ def _rows(path: Path, classes: Sequence[str]) -> str:
     """The table of an evaluation: hash, label and patient of each image, and what the model said of it."""
     columns = [f"probability_{name}" for name in classes]
     facts = ["hash", "label", "patient"]
-    found = read_columns(path, [*facts, *columns], "evaluate the run again")
+    remedy = "evaluate the run again"
+    found = read_columns(path, [*facts, *columns], remedy)
+    numbers = numbers_in(path, found, columns, remedy)
     values = [
-        [*(row[name] for name in facts), *(f"{float(row[name]):.{DIGITS}g}" for name in columns)]
-        for row in found
+        [*(row[name] for name in facts), *(f"{value:.{DIGITS}g}" for value in given)]
+        for row, given in zip(found, numbers, strict=True)
     ]
     return csv_text([*facts, *columns], values)
 

@@ -27,6 +27,7 @@ from protopyramid.training.start import warn_of_frozen_random_backbone
 from protopyramid.training.trainer import Trainer
 from protopyramid.utils.allocator import keep_freed_memory
 from protopyramid.utils.arguments import as_path
+from protopyramid.utils.files import make_folder
 from protopyramid.utils.opening import is_file
 
 Finish = Callable[[RunFolder], None]
@@ -68,6 +69,8 @@ def train_run(
             manifest = None if is_trained(folder) else training_manifest(data, config)
             if manifest is not None and not has_checkpoint(folder):
                 warn_of_frozen_random_backbone(config, source)
+            if shared is not None:
+                make_folder(shared)
             held.enter_context(folder.lock())
             _check_folder(folder, config, resume)  # again: another process may have been first
             if is_trained(folder):

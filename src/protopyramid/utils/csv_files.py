@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +71,19 @@ def read_columns(path: Path, columns: Sequence[str], remedy: str) -> list[dict[s
         if len(row.fields) < len(header.fields):
             raise UserError(f"{path}: row {row.line} is incomplete; {remedy}")
     return [dict(zip(header.fields, row.fields, strict=False)) for row in rows]
+
+
+def numbers_in(
+    path: Path, rows: Sequence[Mapping[str, str]], columns: Sequence[str], remedy: str
+) -> list[list[float]]:
+    """The numbers of these columns, row by row; UserError where one is not a finite number."""
+    try:
+        values = [[float(row[name]) for name in columns] for row in rows]
+    except ValueError as error:
+        raise UserError(f"{path}: damaged ({error}); {remedy}") from None
+    if not all(math.isfinite(value) for row in values for value in row):
+        raise UserError(f"{path}: damaged (it holds a number that is not finite); {remedy}")
+    return values
 
 
 def _text(path: Path, what: str, lenient: bool) -> str:
