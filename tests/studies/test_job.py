@@ -10,7 +10,7 @@ from protopyramid.errors import UserError
 from protopyramid.evaluation.evaluate import evaluate_run, model_digest
 from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
-from protopyramid.studies.job import prepare_data, reuse_run, without_labels
+from protopyramid.studies.job import Job, manifest_of, prepare_data, reuse_run, without_labels
 from protopyramid.studies.plan import Study
 
 
@@ -35,6 +35,23 @@ def test_a_dataset_with_test_rows_is_taken_as_it_is(phantom_manifest, tmp_path):
     held = read_manifest(prepare_data(study(holdout=0.3), tmp_path, first, phantom_manifest))
     before = [sample.split for sample in read_manifest(phantom_manifest).samples]
     assert [sample.split for sample in held.samples] == before
+
+
+def test_a_manifest_without_some_labels_is_written_in_the_study_not_beside_the_data(
+    phantom_manifest, tmp_path
+):
+    chosen = study(variants=[{"name": "a", "preset": "vgg16", "without": ["indistinct"]}])
+    job = Job(
+        chosen, tmp_path, tmp_path, chosen.variants[0], chosen.replicates[0], phantom_manifest
+    )
+    beside = sorted(phantom_manifest.parent.iterdir())
+    path = manifest_of(job)
+    assert path == tmp_path / "seed-0/a.csv"
+    labels = {sample.label for sample in read_manifest(path).samples}
+    assert labels == {sample.label for sample in read_manifest(phantom_manifest).samples} - {
+        "indistinct"
+    }
+    assert sorted(phantom_manifest.parent.iterdir()) == beside
 
 
 def test_patients_are_held_out_the_same_ones_for_every_seed(phantom_manifest, tmp_path):

@@ -129,12 +129,12 @@ def trained_on_sources(manifest: Path, sources: Sequence[str], target: Path) -> 
     return write_text(target, manifest_text(replace(table, samples=tuple(rows)), target.parent))
 
 
-def _manifest(job: Job) -> Path:
+def manifest_of(job: Job) -> Path:
     """The manifest of a job: rows that its variant leaves out are gone, other sources are test rows."""
     if job.variant.run_of:
-        return _manifest(replace(job, variant=job.study.variant(job.variant.run_of)))
+        return manifest_of(replace(job, variant=job.study.variant(job.variant.run_of)))
     manifest = prepare_data(job.study, job.out, job.replicate, job.data)
-    target = manifest.with_name(f"{job.variant.name}.csv")
+    target = part_of(job.place, f"{job.variant.name}.csv")
     if job.variant.without:
         manifest = without_labels(manifest, job.variant.without, target)
     if job.variant.sources:
@@ -146,7 +146,7 @@ def _manifest(job: Job) -> Path:
 def do(job: Job) -> None:
     """Train and measure; what exists already is left as it is."""
     torch.set_num_threads(job.study.threads)  # also for measuring beside other runs
-    used = _manifest(job)
+    used = manifest_of(job)
     config = variant_config(job.study, job.variant, job.replicate.seed, job.folder)
     if job.variant.run_of:
         reuse_run(load_run(job.place / job.variant.run_of), RunFolder(job.run), config)
