@@ -8,12 +8,12 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,6 +33,9 @@ from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.records import PrototypeRecord
 from protopyramid.runs.run import Run
 
+if TYPE_CHECKING:
+    from protopyramid.reader.worker import InferenceWorker
+
 EXPLAIN_TARGET = 1.3  # times the forward pass
 FILM_TARGET = 1.2  # times decoding
 PREDICT_TARGET = 0.9  # of the network's own throughput
@@ -43,7 +46,10 @@ ATTEMPTS = 20  # of one client
 
 
 def explain_rows(settings: Settings) -> Iterator[Row]:
-    """POST /api/explain of a crop against the network alone, with one client and with many at once."""
+    """POST /api/explain of a crop against the network alone, with one client and with many at once.
+
+    Both in the server's inference thread: two pools of OpenMP threads would hinder each other.
+    """
     try:
         import fastapi  # noqa: F401
     except ModuleNotFoundError:
@@ -51,15 +57,19 @@ def explain_rows(settings: Settings) -> Iterator[Row]:
         return
     from protopyramid.reader.settings import Limits
 
-    with _random_run(settings) as run, _served(run) as port:
+    with _random_run(settings) as run, _served(run) as (port, worker):
         size = run.config.data.image_size
         body = _form(_png(np.random.default_rng(0).integers(0, 256, (size, size), np.uint8)))
+
+        def alone(run: Run, counts: Sequence[int]) -> list[list[Tensor]]:
+            return [_forward(run.model, size, count, Limits().batch) for count in counts]
+
         for clients in (1, settings.clients):
             codes: list[int] = []
             with ThreadPoolExecutor(clients) as pool:
                 pair = in_turns(
                     lambda: codes.extend(chain(*pool.map(_ask, [(port, body)] * clients))),  # noqa: B023
-                    lambda: _forward(run.model, size, clients, Limits().batch),  # noqa: B023
+                    lambda: worker.submit(run, alone, clients).result(SECONDS),  # noqa: B023
                     settings.slow_repetitions if clients == 1 else 1,
                 )
             name = f"POST /api/explain, {clients} client{'s' if clients > 1 else ''}"
@@ -135,8 +145,8 @@ def _random_run(settings: Settings) -> Iterator[Run]:
 
 
 @contextmanager
-def _served(run: Run) -> Iterator[int]:
-    """The port on loopback at which a run is served from a thread of this process."""
+def _served(run: Run) -> Iterator[tuple[int, InferenceWorker]]:
+    """The port on loopback at which a run is served from this process, and the server's inference thread."""
     import uvicorn
 
     from protopyramid.reader.app import Reader, create_application
@@ -145,14 +155,15 @@ def _served(run: Run) -> Iterator[int]:
 
     listening = listen("127.0.0.1", 0)
     port: int = listening.getsockname()[1]
-    application = create_application(Reader([run]), Access("127.0.0.1", port))
+    reader = Reader([run])
+    application = create_application(reader, Access("127.0.0.1", port))
     server = uvicorn.Server(
         uvicorn.Config(application, log_level="error", access_log=False, ws="none")
     )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     try:
-        yield port
+        yield port, reader.worker
     finally:
         server.should_exit = True
         thread.join(SECONDS)

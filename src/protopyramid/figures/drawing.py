@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from protopyramid.errors import UserError
+from protopyramid.figures.png import png_bytes
 from protopyramid.figures.raster import drawn_pixels
 from protopyramid.figures.strokes import BarStroke, LineStroke, PictureStroke, Stroke, TextStroke
 from protopyramid.figures.text import shortened
@@ -52,7 +53,6 @@ PLOT_DPI = 150  # of plots and drawings, whose lines are thin
 SUFFIXES = (".png", ".pdf", ".svg")
 SAVE_OPTIONS: dict[str, dict[str, Any]] = {
     "jpg": {"quality": 88},
-    "png": {"compress_level": 2},
     "pdf": {"metadata": {"CreationDate": None}},
     "svg": {"metadata": {"Date": None}},
 }
@@ -64,10 +64,11 @@ def figure_bytes(figure: Sheet | Figure, kind: str = "png", dpi: int | None = No
     stream, dpi = io.BytesIO(), dpi or _usual_dpi(figure)
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.hashsalt": "protopyramid"}):
         warnings.simplefilter("ignore")  # letters of a class name that the font lacks
-        if kind in ("png", "jpg"):
+        if kind == "png":
+            return png_bytes(figure_pixels(figure, dpi), dpi)
+        if kind == "jpg":
             pixels = Image.fromarray(figure_pixels(figure, dpi))
-            name = "JPEG" if kind == "jpg" else "PNG"
-            pixels.save(stream, name, dpi=(dpi, dpi), **SAVE_OPTIONS[kind])
+            pixels.save(stream, "JPEG", dpi=(dpi, dpi), **SAVE_OPTIONS[kind])
         else:
             drawn = figure.figure if isinstance(figure, Sheet) else figure
             names_are_data(drawn)
