@@ -1,7 +1,8 @@
 """PNG files of figures, written two to three times as fast as by Pillow at the same size.
 
 Every row is stored as its difference from the row above (filter "up"), which suits figures; no other
-filter is tried. The rows are compressed in two parts at once: deflate streams that end at a byte can be joined.
+filter is tried. The rows are compressed in two parts at once: deflate streams that end at a byte can be
+joined.
 """
 
 from __future__ import annotations
