@@ -219,7 +219,11 @@ def test_health_finds_planted_problems(new_run) -> None:
     assert health.own_weight_not_positive == (2, 7)
     assert {2, 5} <= set(health.stronger_for_another_class)
     contributions = (head.weight[logits.argmax(1)] * scores).detach()
-    used = {int(j) for row in contributions for j in row.argsort(descending=True)[:3]}
+    used = {int(j) for row in contributions for j in row.abs().argsort(descending=True)[:5]}
+    for image in scores.double():  # and those that decide
+        sums = head.weight.detach().double() * image
+        whole = int(sums.sum(1).argmax())
+        used |= {j for j in range(40) if int((sums.sum(1) - sums[:, j]).argmax()) != whole}
     assert health.unused == tuple(j for j in range(40) if j not in used)
 
 

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
-from protopyramid.losses import build_objective, objective
+from protopyramid.losses import build_objective, extent, objective
+from protopyramid.losses.objective import Surroundings
 from protopyramid.model.network import Evidence
 from protopyramid.model.pooling import Pooling
 from protopyramid.model.prototypes import PrototypeLayer, classes_and_levels
@@ -263,7 +264,8 @@ def test_other_classes_work_with_no_change_of_code(classes, negative):
     losses = build_objective(config(classes, negative))(
         evidence, labels, masks, torch.ones(6, dtype=torch.bool), layer
     )
-    assert set(losses.terms) == set(objective.TERMS) - {"contrast"}  # ours, and off by default
+    off_by_default = {"contrast", "context", "extent"}  # ours
+    assert set(losses.terms) == set(objective.TERMS) - off_by_default
     assert torch.isfinite(losses.total)
     assert losses.terms["fine"].item() > 0
 
@@ -339,7 +341,7 @@ def test_contrast_is_a_term_of_the_total(margin):
     assert losses.terms["contrast"].item() == pytest.approx(expected, rel=1e-5)
     without = build_objective(config())(evidence, LABELS, masks, ANNOTATED, layer)
     assert losses.total.item() == pytest.approx(without.total.item() + 3.0 * expected, rel=1e-5)
-    assert set(losses.terms) == set(objective.TERMS)
+    assert set(losses.terms) == set(objective.TERMS) - {"context", "extent"}
 
 
 def test_contrast_takes_the_patches_that_pooling_takes():
@@ -445,8 +447,8 @@ def test_the_objective_passes_gradcheck():
     layer = layer.double()
     inputs = [evidence.logits, evidence.closeness, *evidence.maps.values()]
     inputs = [x.double().requires_grad_() for x in inputs]
-    # Weights of one, so that no term hides behind another.
-    ones = dict.fromkeys(objective.TERMS, 1.0)
+    # Weights of one, so that no term hides behind another. The context loss has no gradient for these maps.
+    ones = {**dict.fromkeys(objective.TERMS, 1.0), "context": 0.0}
 
     def total(logits, closeness, fine_maps, coarse_maps):
         given = Evidence(logits, closeness, {2: fine_maps, 5: coarse_maps}, closeness)
@@ -571,3 +573,44 @@ def test_the_gradient_of_the_sum_is_that_of_the_mean_times_the_images():
         slopes[reduce] = torch.autograd.grad(term, list(maps.values()))
     for mean, total in zip(slopes["mean"], slopes["sum"], strict=True):
         torch.testing.assert_close(3 * mean, total)
+
+
+def test_context_is_the_mean_over_levels_of_the_change_in_other_surroundings():
+    evidence, masks, layer = batch()
+    torch.manual_seed(3)
+    seen = {level: torch.rand_like(maps) for level, maps in evidence.maps.items()}
+    inner = {level: torch.rand(len(maps), *maps.shape[-2:]) > 0.3 for level, maps in seen.items()}
+    losses = build_objective(config(context=2.0))(
+        evidence, LABELS, masks, ANNOTATED, layer, None, Surroundings(seen, inner)
+    )
+    by_level = []
+    for level, rows in layer.slices.items():
+        owners, costs = layer.classes[rows].tolist(), []
+        for i, label in enumerate(LABELS.tolist()):
+            for j, owner in enumerate(owners):
+                maps, other = evidence.maps[level][i, j].flatten(), seen[level][i, j].flatten()
+                best = maps.argsort(descending=True)[
+                    : layer.pooled_patches(level, evidence.maps[level])
+                ]
+                counted = [c for c in best.tolist() if inner[level][i].flatten()[c]]
+                if owner == label and counted:
+                    costs.append(sum((maps[c] - other[c]) ** 2 for c in counted) / len(counted))
+        by_level.append(sum(costs) / len(costs))
+    expected = (sum(by_level) / len(by_level)).item()
+    assert losses.terms["context"].item() == pytest.approx(expected, rel=1e-5)
+    without = build_objective(config())(evidence, LABELS, masks, ANNOTATED, layer)
+    assert losses.total.item() == pytest.approx(without.total.item() + 2.0 * expected, rel=1e-5)
+
+
+def test_extent_is_the_mean_over_the_levels_that_it_limits():
+    evidence, masks, layer = batch()
+    own = LABELS[:, None] == layer.classes[None, :]
+    for shares in ({2: 0.1}, {2: 0.1, 5: 0.5}, {}):
+        ours = config(extent=1.0, extent_shares=shares)
+        losses = build_objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
+        by_level = [
+            extent(evidence.maps[level], own[:, layer.slices[level]], share).item()
+            for level, share in shares.items()
+        ]
+        expected = sum(by_level) / len(by_level) if by_level else 0.0
+        assert losses.terms["extent"].item() == pytest.approx(expected, rel=1e-5)

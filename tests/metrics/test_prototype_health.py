@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from protopyramid.metrics import prototype_health as prototype_health_module
 from protopyramid.metrics.prototype_health import (
     Finding,
-    ever_decisive,
-    ever_shown,
     health_lines,
     prototype_health,
+    times_decisive,
+    times_leading,
+    unused,
 )
 
 NAMES = ("circumscribed", "spiculated")
@@ -91,23 +93,38 @@ def test_nearly_equal_directions_count_as_duplicates() -> None:
         assert len(found) == expected
 
 
-def test_prototypes_that_are_shown_or_decide_are_those_of_plain_loops() -> None:
+def test_prototypes_that_are_shown_or_decide_are_those_of_plain_loops(monkeypatch) -> None:
     generator = torch.Generator().manual_seed(4)
     weight, scores = (
-        torch.randn(3, 9, generator=generator),
-        torch.randn(4, 9, generator=generator),
+        torch.randn(3, 12, generator=generator),
+        torch.randn(4, 12, generator=generator),
     )
     logits = scores @ weight.T
-    shown, decisive = set(), set()
+    shown, decisive = [0] * 12, [0] * 12
     for image in range(4):
         winner = int(logits[image].argmax())
-        parts = [float(weight[winner, j] * scores[image, j]) for j in range(9)]
-        shown |= set(sorted(range(9), key=lambda j: -abs(parts[j]))[:2])
-        for j in range(9):
-            kept = [k for k in range(9) if k != j]
+        parts = [float(weight[winner, j] * scores[image, j]) for j in range(12)]
+        for j in sorted(range(12), key=lambda j: -abs(parts[j]))[:5]:
+            shown[j] += 1
+        for j in range(12):
+            kept = [k for k in range(12) if k != j]
             without = [sum(float(weight[c, k] * scores[image, k]) for k in kept) for c in range(3)]
-            if without.index(max(without)) != winner:
-                decisive.add(j)
-    assert ever_shown(weight, logits, scores, rows=2) == sorted(shown)
-    assert ever_decisive(weight, scores) == sorted(decisive)
-    assert 0 < len(decisive) < 9 and len(shown) < 9
+            decisive[j] += without.index(max(without)) != winner
+    assert times_leading(weight, logits, scores).tolist() == shown
+    for at_once in (10_000_000, 50):
+        monkeypatch.setattr(prototype_health_module, "MOST_NUMBERS", at_once)
+        assert times_decisive(weight, scores).tolist() == decisive
+        assert times_decisive(weight, scores, [7, 2]).tolist() == [decisive[7], decisive[2]]
+    neither = [j for j in range(12) if not shown[j] and not decisive[j]]
+    assert unused(weight, logits, scores) == neither
+    assert neither and any(shown[j] and not decisive[j] for j in range(12))
+
+
+def test_a_prototype_that_no_figure_shows_but_that_decides_is_used() -> None:
+    """Six contributions for the winner: the sixth is in no row, and decides. The seventh does neither."""
+    weight = torch.tensor([[1.0] * 6 + [0.0], [0.0] * 6 + [1.0]])
+    scores = torch.tensor([[1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 5.5]])
+    logits = scores @ weight.T
+    assert times_leading(weight, logits, scores).tolist() == [1, 1, 1, 1, 1, 0, 0]
+    assert times_decisive(weight, scores)[5] == 1
+    assert unused(weight, logits, scores) == [6]

@@ -438,6 +438,16 @@ class LossConfig(Section):
     the image by a margin."""
     contrast_margin: Annotated[float, Field(gt=0, le=2)] = 0.5
     """Margin of the contrast loss, in units of similarity."""
+    context: NonNegative = 0.0
+    """Weight of the context loss (ours): what own-class prototypes find in a part of an image stays the
+    same in other surroundings. Costs a second pass of what learns."""
+    context_share: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Area of the part that the context loss leaves as it is, as a share of the image."""
+    extent: NonNegative = 0.0
+    """Weight of the extent loss (ours): own-class prototypes of fine levels are above half of their
+    maximum in a small part of the image."""
+    extent_shares: dict[Level, Annotated[float, Field(gt=0, le=1)]] = {2: 0.05, 3: 0.05}
+    """That part, as a share of the map, on each level that the extent loss limits."""
     fine: FineLossConfig = FineLossConfig()
     """The fine-annotation loss."""
 
@@ -509,7 +519,16 @@ class TrainPhaseConfig(Section):
     """Fixed augmented copies of each image, cached where the frozen part ends; 0 augments afresh in
     every epoch, without a cache."""
     losses: dict[
-        Literal["cross_entropy", "cluster", "separation", "orthogonality", "fine", "contrast"],
+        Literal[
+            "cross_entropy",
+            "cluster",
+            "separation",
+            "orthogonality",
+            "fine",
+            "contrast",
+            "context",
+            "extent",
+        ],
         NonNegative,
     ] = {}
     """Weights of loss terms that apply to this phase alone."""

@@ -5,6 +5,7 @@ NUMBER, FRACTION, WEIGHT, FACTOR = "count", "fraction", "weight", "factor"
 GREY = "grey value in [0, 1]"
 OF_LESION = "fraction of the lesion's size"
 OF_SIDE = "fraction of the image side"
+OF_IMAGE = "fraction of the image"
 
 UNITS = {
     "data.image_size": PIXELS,
@@ -47,6 +48,10 @@ UNITS = {
     "loss.orthogonality": WEIGHT,
     "loss.contrast": WEIGHT,
     "loss.contrast_margin": "similarity",
+    "loss.context": WEIGHT,
+    "loss.context_share": OF_IMAGE,
+    "loss.extent": WEIGHT,
+    "loss.extent_shares": "fraction of the map, by level",
     "loss.fine.weight": WEIGHT,
     "loss.fine.inside": "weight, by class of sample and prototype",
     "loss.fine.outside": "weight, by class of sample and prototype",

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch import Tensor
 
 from protopyramid.data.store import ImageStore
 from protopyramid.errors import UserError
@@ -22,9 +23,8 @@ from protopyramid.evaluation.faithfulness_results import (
 )
 from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
 from protopyramid.explanations.evidence import KEPT
-from protopyramid.explanations.result import TOP
 from protopyramid.inference.batches import evidence_batches
-from protopyramid.metrics.prototype_health import ever_decisive, ever_shown
+from protopyramid.metrics.prototype_health import times_decisive, times_leading
 
 if TYPE_CHECKING:
     from protopyramid.runs.run import Run
@@ -93,6 +93,11 @@ def used_prototypes(run: Run, chosen: EvaluatedSplit) -> UsedPrototypes | None:
         split=judged.name,
         images=len(scores),
         prototypes=scores.shape[1],
-        shown=tuple(ever_shown(weight, logits, scores, TOP)),
-        decisive=tuple(ever_decisive(weight, scores)),
+        shown=_ever(times_leading(weight, logits, scores)),
+        decisive=_ever(times_decisive(weight, scores)),
     )
+
+
+def _ever(images: Tensor) -> tuple[int, ...]:
+    """The prototypes whose number of images (m,) is not 0."""
+    return tuple(images.nonzero().flatten().tolist())

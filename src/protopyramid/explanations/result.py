@@ -28,6 +28,7 @@ from protopyramid.explanations.saliency import grad_cam
 from protopyramid.explanations.weighing import Factors, check_factors, factors_text, weighed_parts
 from protopyramid.inference.batches import device_of, model_input
 from protopyramid.inference.reference import Reference
+from protopyramid.metrics.prototype_health import SHOWN_ROWS
 from protopyramid.metrics.softmax import softmax
 from protopyramid.model.activation import (
     Box,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from protopyramid.figures.case_figure import CaseFigureData, CaseRow, Lead, Prediction
     from protopyramid.figures.drawing import Sheet
 
-TOP = 5
+TOP = SHOWN_ROWS
 NO_CONTRIBUTIONS = (
     "This model's head has hidden layers: its logits are not sums, so nothing in the image has a "
     "contribution of its own."

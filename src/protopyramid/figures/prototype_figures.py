@@ -87,7 +87,9 @@ def _gallery_note(items: Sequence[GalleryItem], regions: bool, looked_at: str) -
     if not idle:
         return note
     on = f" on {looked_at}" if looked_at else ""
-    return f"{note} Pale: {idle} of {len(items)}, never among the three strongest{on}."
+    return (
+        f"{note} Pale: {idle} of {len(items)}, never among the five strongest, never decisive{on}."
+    )
 
 
 def _draw_gallery_head(sheet: Sheet, title: str, levels: Sequence[int], note: str) -> None:

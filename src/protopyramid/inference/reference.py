@@ -28,8 +28,8 @@ KEY = "reference"  # of a run's cache
 class Reference:
     """The mean score of every prototype over `images` images of a split.
 
-    balanced: whether every class counts alike; unused: the prototypes that are on none of these images
-    among the three greatest contributions to the predicted class, None where that is not known.
+    balanced: whether every class counts alike; unused: the prototypes that matter on none of these images
+    (`metrics.prototype_health.unused`), None where that is not known.
     """
 
     split: str

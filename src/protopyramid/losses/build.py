@@ -24,6 +24,8 @@ def build_objective(config: Config, processes: int = 1) -> Objective:
         act_on=loss.act_on,
         group=loss.group,
         contrast_margin=loss.contrast_margin,
+        context_share=loss.context_share,
+        extent_shares=loss.extent_shares,
         fine=FineOptions(fine.kind, fine.combine, fine.per_pixel, fine.share, fine.reduce),
     )
     number = names.index(negative) if negative else None

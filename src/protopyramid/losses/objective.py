@@ -12,13 +12,24 @@ from torch import Tensor, nn
 
 from protopyramid.errors import UserError
 from protopyramid.losses.cluster import cluster, separation
+from protopyramid.losses.context import context
 from protopyramid.losses.contrast import MARGIN, contrast
+from protopyramid.losses.extent import extent
 from protopyramid.losses.fine import MaskStencils, fine_annotation, fine_grouped
 from protopyramid.losses.orthogonality import orthogonality
 from protopyramid.model.network import Evidence
 from protopyramid.model.prototypes import PrototypeLayer
 
-TERMS = ("cross_entropy", "cluster", "separation", "orthogonality", "fine", "contrast")
+TERMS = (
+    "cross_entropy",
+    "cluster",
+    "separation",
+    "orthogonality",
+    "fine",
+    "contrast",
+    "context",
+    "extent",
+)
 
 
 class Losses(NamedTuple):
@@ -52,13 +63,26 @@ class LossOptions:
     act_on: Literal["closeness", "score"] = "closeness"
     group: Literal["class-level", "class"] = "class-level"
     contrast_margin: float = MARGIN
+    context_share: float = 0.25
+    extent_shares: Mapping[int, float] = field(default_factory=dict)
     fine: FineOptions = field(default_factory=FineOptions)
+
+
+class Surroundings(NamedTuple):
+    """What was seen of windows of the images in other surroundings.
+
+    maps {level: (B, m_level, h, w)}; inner {level: (B, h, w)} bool: the cells well inside the windows.
+    """
+
+    maps: dict[int, Tensor]
+    inner: dict[int, Tensor]
 
 
 class Batch(NamedTuple):
     """What the terms on prototypes are computed from.
 
-    labels (B,); masks (B, H, W), 1 inside; annotated (B,) bool: which masks are annotations (D').
+    labels (B,); masks (B, H, W), 1 inside; annotated (B,) bool: which masks are annotations (D');
+    surroundings: what the context loss compares with.
     """
 
     evidence: Evidence
@@ -66,6 +90,7 @@ class Batch(NamedTuple):
     masks: Tensor
     annotated: Tensor
     prototypes: PrototypeLayer
+    surroundings: Surroundings | None = None
 
 
 class Lesions(NamedTuple):
@@ -80,7 +105,8 @@ class Lesions(NamedTuple):
 
 
 class Objective(nn.Module):
-    """CE + l1 cluster + l2 separation + l3 orthogonality + l4 fine (equation 4), + contrast (ours)."""
+    """CE + l1 cluster + l2 separation + l3 orthogonality + l4 fine (equation 4),
+    + contrast, context and extent (ours)."""
 
     inside: Tensor
     outside: Tensor
@@ -115,22 +141,27 @@ class Objective(nn.Module):
         annotated: Tensor,
         prototypes: PrototypeLayer | None,
         overrides: Mapping[str, float] | None = None,
+        surroundings: Surroundings | None = None,
     ) -> Losses:
         """Losses of a batch, with the weights of `overrides` in place of the objective's own.
 
-        labels (B,); masks (B, H, W), 1 inside; annotated (B,) bool: which masks are annotations (D').
-        A term of weight 0 is not computed.
+        labels (B,); masks (B, H, W), 1 inside; annotated (B,) bool: which masks are annotations (D');
+        `surroundings`: needed where the context loss has a weight. A term of weight 0 is not computed.
         """
-        weights = {**self.weights, **(overrides or {})}
+        weights = self.weights_with(overrides)
         smoothing = self.options.label_smoothing
         terms = {
             "cross_entropy": F.cross_entropy(evidence.logits, labels, label_smoothing=smoothing)
         }
         if prototypes is not None:
-            batch = Batch(evidence, labels, masks, annotated, prototypes)
+            batch = Batch(evidence, labels, masks, annotated, prototypes, surroundings)
             terms |= {name: term(batch) for name, term in self._on_prototypes() if weights[name]}
         weighted = [weights[name] * value for name, value in terms.items()]
         return Losses(torch.stack(weighted).sum(), terms)
+
+    def weights_with(self, overrides: Mapping[str, float] | None) -> dict[str, float]:
+        """The weight of each term, with those of a phase in place of the objective's own."""
+        return {**self.weights, **(overrides or {})}
 
     def _on_prototypes(self) -> tuple[tuple[str, Callable[[Batch], Tensor]], ...]:
         """The terms that need prototypes, in the order of their sum."""
@@ -140,6 +171,8 @@ class Objective(nn.Module):
             ("orthogonality", self._orthogonality),
             ("fine", self._fine),
             ("contrast", self._contrast),
+            ("context", self._context),
+            ("extent", self._extent),
         )
 
     def _cluster(self, batch: Batch) -> Tensor:
@@ -210,6 +243,36 @@ class Objective(nn.Module):
             for level, rows in layer.slices.items()
         ]
         return torch.stack(by_level).mean()
+
+    def _context(self, batch: Batch) -> Tensor:
+        """The context loss, averaged over levels."""
+        other, layer = batch.surroundings, batch.prototypes
+        if other is None:
+            raise ValueError("the context loss needs what was seen in other surroundings, got None")
+        own = batch.labels[:, None] == layer.classes[None, :]
+        by_level = [
+            context(
+                maps,
+                other.maps[level],
+                own[:, rows],
+                other.inner[level],
+                layer.pooled_patches(level, maps),
+            )
+            for level, rows in layer.slices.items()
+            for maps in (batch.evidence.maps[level],)
+        ]
+        return torch.stack(by_level).mean()
+
+    def _extent(self, batch: Batch) -> Tensor:
+        """The extent loss, averaged over the levels that have a limit."""
+        layer, shares = batch.prototypes, self.options.extent_shares
+        own = batch.labels[:, None] == layer.classes[None, :]
+        by_level = [
+            extent(batch.evidence.maps[level], own[:, rows], shares[level])
+            for level, rows in layer.slices.items()
+            if level in shares
+        ]
+        return torch.stack(by_level).mean() if by_level else _zero(batch)
 
     def _lesions(self, batch: Batch) -> Lesions:
         """D' without the negative class, whose penalties are zero."""

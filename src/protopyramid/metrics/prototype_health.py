@@ -18,7 +18,8 @@ DUPLICATE_COSINE = 0.99  # from which two prototypes of a class and level count 
 DUPLICATE_DISTANCE = 0.1  # the same for log-l2, as a share of the median distance of all pairs
 DEAD_SPREAD = 1e-6  # standard deviation of a score over the images
 DEAD_WEIGHT = 1e-6  # largest head weight of a prototype
-TOP_CONTRIBUTIONS = 3  # a prototype is used where it is among this many greatest contributions
+SHOWN_ROWS = 5  # of a figure: the largest contributions
+MOST_NUMBERS = 10_000_000  # held at once
 
 Kind = Literal["duplicate", "dead", "sign", "far"]
 SimilarityKind = Literal["cosine", "log-l2"]
@@ -83,58 +84,49 @@ def stronger_for_another_class(head_weight: Tensor, classes: Tensor) -> list[int
 
 
 def unused(head_weight: Tensor, logits: Tensor, scores: Tensor) -> list[int]:
-    """Prototypes never among the three greatest contributions to a predicted class.
+    """Prototypes that never matter: on no image shown in a figure's rows, on none decisive.
 
     head_weight (C, m), logits (N, C), scores (N, m).
     """
-    return _where(times_leading(head_weight, logits, scores) == 0)
+    hidden = _where(times_leading(head_weight, logits, scores) == 0)
+    decisive = times_decisive(head_weight, scores, hidden).tolist()
+    return [index for index, images in zip(hidden, decisive, strict=True) if not images]
 
 
 def times_leading(head_weight: Tensor, logits: Tensor, scores: Tensor) -> Tensor:
-    """On how many images a prototype is among the three greatest contributions to the predicted class.
+    """On how many images a prototype is in the rows of a figure.
 
-    head_weight (C, m), logits (N, C), scores (N, m) -> (m,).
+    These are the largest contributions, by size, to the predicted class. head_weight (C, m), logits (N, C),
+    scores (N, m) -> (m,).
+
+    >>> times_leading(torch.ones(2, 7), torch.eye(2), torch.arange(7.0).repeat(2, 1)).tolist()
+    [0, 0, 2, 2, 2, 2, 2]
     """
-    contributions = head_weight[logits.argmax(1)] * scores
+    contributions = (head_weight[logits.argmax(1)] * scores).abs()
     m = contributions.shape[1]
-    leading = contributions.topk(min(TOP_CONTRIBUTIONS, m), dim=1).indices
+    leading = contributions.topk(min(SHOWN_ROWS, m), dim=1).indices
     return torch.bincount(leading.flatten(), minlength=m)
 
 
-def ever_shown(head_weight: Tensor, logits: Tensor, scores: Tensor, rows: int) -> list[int]:
-    """Prototypes that a figure of `rows` rows shows on some image.
-
-    They are among the `rows` largest contributions, by size, to a predicted class. head_weight (C, m),
-    logits (N, C), scores (N, m).
-
-    >>> ever_shown(torch.eye(2), torch.eye(2)[:1], torch.tensor([[2.0, 3.0]]), rows=1)
-    [0]
-    """
-    contributions = (head_weight[logits.argmax(1)] * scores).abs()
-    count = min(rows, contributions.shape[1])
-    return sorted(set(contributions.topk(count, dim=1).indices.flatten().tolist()))
-
-
-def ever_decisive(head_weight: Tensor, scores: Tensor) -> list[int]:
-    """Prototypes without whose contribution some image would get another class.
-
-    head_weight (C, m), scores (N, m); logits = scores x weights.
-
-    >>> ever_decisive(torch.eye(2), torch.tensor([[2.0, 3.0]]))
-    [1]
-    """
-    return _where(times_decisive(head_weight, scores) > 0)
-
-
-def times_decisive(head_weight: Tensor, scores: Tensor) -> Tensor:
+def times_decisive(
+    head_weight: Tensor, scores: Tensor, columns: Sequence[int] | None = None
+) -> Tensor:
     """On how many images the prediction is another without a prototype's contribution.
 
-    head_weight (C, m), scores (N, m) -> (m,).
+    head_weight (C, m), scores (N, m) -> (m,), or one number for each of `columns`.
+
+    >>> times_decisive(torch.eye(2), torch.tensor([[2.0, 3.0]])).tolist()
+    [0, 1]
     """
     weight, values = head_weight.double(), scores.double()
-    logits = values @ weight.T
-    without = logits[:, None, :] - values[:, :, None] * weight.T[None]  # (N, m, C)
-    return (without.argmax(2) != logits.argmax(1, keepdim=True)).sum(0)
+    chosen = torch.arange(values.shape[1]) if columns is None else torch.tensor(columns).long()
+    found = torch.zeros(len(chosen), dtype=torch.long)
+    at_once = max(1, MOST_NUMBERS // max(1, len(chosen) * len(weight)))
+    for some in torch.split(values, at_once):
+        logits = some @ weight.T
+        without = logits[:, None, :] - some[:, chosen, None] * weight.T[chosen]  # (N, columns, C)
+        found += (without.argmax(2) != logits.argmax(1, keepdim=True)).sum(0)
+    return found
 
 
 def far_from_patches(nearest: Tensor, similarity: SimilarityKind) -> list[int]:

@@ -189,7 +189,7 @@ class RemovalCost:
 class Use:
     """How often a prototype matters, on `images` images of `split`, with the head as it is.
 
-    `leading`: images on which it is among the three greatest contributions to the predicted class;
+    `leading`: images on which it is in the rows of a figure, the five largest contributions by size;
     `deciding`: images that are predicted otherwise when its contribution alone is left out.
     """
 

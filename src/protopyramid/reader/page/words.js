@@ -169,7 +169,7 @@ export const words = {
     openCard: (number, name) => `prototype ${number}, ${name}`,
     matters: (share) => `matters in ${share}`,
     mattersHelp: (count, split) =>
-      `"Matters": one of the three comparisons that add most to the answer, in how many of ${count} ${split} images.`,
+      `"Matters": one of the five comparisons that weigh most in the answer, in how many of ${count} ${split} images.`,
     looking: (done, count) => (count ? `Scoring the training images: ${done} of ${count}…` : "Scoring the training images…"),
     unknownUse: "How often each prototype matters is unknown: the model's training images are not on this computer.",
     noPrototypes: "This model is a black box: it has no prototypes.",
@@ -180,7 +180,7 @@ export const words = {
     level: "Size",
     weights: "Weight for each class",
     useTitle: "What it does",
-    mattersLong: (share, count, split) => `One of the three strongest reasons in ${share} of ${count} ${split} images.`,
+    mattersLong: (share, count, split) => `One of the five strongest reasons in ${share} of ${count} ${split} images.`,
     decidesLong: (count) => (count === 1 ? "Without its contribution, 1 answer changes." : `Without its contribution, ${count} answers change.`),
     costTitle: "What it costs to remove it",
     costHelp: "With the last layer fitted again without it:",

@@ -30,6 +30,7 @@ from protopyramid.training.passes import Passes
 from protopyramid.training.sampling import Draw, epoch_batches
 from protopyramid.training.schedule import Phase, rate_factor
 from protopyramid.training.state import Position
+from protopyramid.training.surroundings import in_other_surroundings
 from protopyramid.utils.faults import reached
 from protopyramid.utils.progress import terms
 from protopyramid.utils.signals import Stopped, StopRequest
@@ -49,9 +50,20 @@ class LossModule(nn.Module):
         self, batch: FeatureBatch, labels: Tensor, overrides: dict[str, float] | None = None
     ) -> Losses:
         """Losses of a batch that starts from the maps of any cut."""
-        evidence = self.model.evidence_from_pyramid(self.model.pyramid_from_maps(batch.maps))
-        losses: Losses = self.objective(
-            evidence, labels, batch.masks, batch.annotated, self.model.prototypes, overrides
+        model, objective = self.model, self.objective
+        evidence = model.evidence_from_pyramid(model.pyramid_from_maps(batch.maps))
+        surroundings = None
+        if objective.weights_with(overrides)["context"] and model.prototypes is not None:
+            share = objective.options.context_share
+            surroundings = in_other_surroundings(model, batch.maps, evidence, labels, share)
+        losses: Losses = objective(
+            evidence,
+            labels,
+            batch.masks,
+            batch.annotated,
+            model.prototypes,
+            overrides,
+            surroundings,
         )
         return losses
 

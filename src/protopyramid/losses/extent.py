@@ -1,0 +1,26 @@
+"""Extent loss (ours): a fine prototype answers in a small part of the image.
+
+The area of a map above half of its maximum is what a reader takes for its scale. Nothing else in the
+objective keeps it small on fine levels, where one kind of edge is found all around a lesion.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def extent(maps: Tensor, own: Tensor, share: float) -> Tensor:
+    """Mean over images and own-class prototypes of what is above half of the maximum beyond a share.
+
+    maps (B, m, h, w): similarity maps of one level; own (B, m) bool: the prototype is of the image's class
+    -> scalar. The highest `share` of the cells, at least one, is free; for the others it is the mean of
+    max(0, similarity - maximum / 2). Zero exactly where no more than that share is above half of the maximum.
+    """
+    cells = maps.flatten(2)
+    free = min(cells.shape[-1], max(1, round(share * cells.shape[-1])))
+    beyond = torch.ones_like(cells, dtype=torch.bool)
+    beyond.scatter_(-1, cells.detach().topk(free, dim=-1, sorted=False).indices, False)
+    excess = torch.where(beyond, (cells - cells.amax(-1, keepdim=True) / 2).relu(), 0.0)
+    means = excess.sum(-1) / max(1, cells.shape[-1] - free)
+    return torch.where(own, means, 0.0).sum() / own.sum().clamp(min=1)
