@@ -47,7 +47,7 @@ def test_gallery_marks_prototypes_that_never_matter() -> None:
             [item, idle, other], ["a"], "x", regions=regions, looked_at="9 images"
         )
         assert tags(found)[:2] == ["7", "8 never matters"]
-        note = "Pale: 1 of 2, never among the three strongest on 9 images."
+        note = "Pale: 1 of 2, never among the five strongest, never decisive on 9 images."
         assert any(note in text for text in texts(found))
         pale = [each.pale for each in found.strokes if isinstance(each, PictureStroke)]
         assert sum(pale) == (1 if regions else 2)
