@@ -16,13 +16,13 @@ TOLERANCE = 1e-5
 
 
 def naive_extent(maps: Tensor, own: Tensor, share: float) -> Tensor:
-    """Mean of max(0, similarity - maximum / 2) beyond the highest cells, one pair at a time."""
+    """Mean of max(0, similarity - half maximum) beyond the highest cells, one pair at a time."""
     costs = []
     for i in range(len(maps)):
         for j in range(maps.shape[1]):
             cells = sorted(maps[i, j].flatten(), key=lambda cell: -cell.item())
             free = min(len(cells), max(1, round(share * len(cells))))
-            half = cells[0] / 2
+            half = (cells[0] + cells[-1]) / 2
             beyond = [cell - half for cell in cells[free:]]
             if own[i, j]:
                 positive = [cell if cell > 0 else cell * 0.0 for cell in beyond]
@@ -63,10 +63,10 @@ def test_gradient_passes_gradcheck():
     ("cells", "share", "expected"),
     [
         ([1.0, 0.4, 0.3, 0.2], 0.25, 0.0),  # one cell above half, one is free
-        ([1.0, 0.8, 0.3, 0.2], 0.25, 0.1),  # .3 above half, over three cells
-        ([1.0, 0.8, 0.3, 0.2], 0.5, 0.0),
-        ([0.8, 0.8, 0.8, 0.8], 0.25, 0.4),
-        ([-0.2, -0.4, -0.4, -0.4], 0.25, 0.0),  # half of a negative maximum lies above it
+        ([1.0, 0.9, 0.3, 0.2], 0.25, 0.1),  # .3 above half, over three cells
+        ([1.0, 0.9, 0.3, 0.2], 0.5, 0.0),
+        ([0.8, 0.8, 0.8, 0.8], 0.25, 0.0),  # a flat map has no half maximum to exceed
+        ([0.0, -0.1, -0.1, -0.4], 0.25, 0.2 / 3),  # whatever the offset
     ],
 )
 def test_known_values(cells, share, expected):
@@ -78,7 +78,7 @@ def test_known_values(cells, share, expected):
 def test_it_pulls_the_peak_up_and_the_rest_down():
     maps = torch.tensor([1.0, 0.8, 0.3, 0.2]).view(1, 1, 2, 2).requires_grad_()
     extent_loss(maps, torch.ones(1, 1, dtype=torch.bool), 0.25).backward()
-    torch.testing.assert_close(maps.grad.flatten(), torch.tensor([-1 / 6, 1 / 3, 0.0, 0.0]))
+    torch.testing.assert_close(maps.grad.flatten(), torch.tensor([-1 / 6, 1 / 3, 0.0, -1 / 6]))
 
 
 def test_no_own_class_prototype_is_zero_with_a_zero_gradient():
