@@ -41,7 +41,7 @@ def case_words(record: PrototypeRecord) -> list[str]:
         TITLE,
         shortened(label, 20),
         f"level {record.level}, {place_words(record.box)}",
-        shortened_path(record.image, 26),
+        shortened_path(record.image, 21),
     ]
 
 
