@@ -6,6 +6,7 @@ import pytest
 
 from protopyramid.cli.main import main
 from protopyramid.config import departure_reason, differences, load_config, preset_names
+from protopyramid.config.differences import own_choices
 
 
 def test_the_list_has_one_line_per_preset_with_its_size(capsys) -> None:
@@ -35,7 +36,15 @@ def test_differences_are_shown_one_per_line(capsys) -> None:
         why = departure_reason(config, each.key)
         assert f"| `{each.key}` | {each.paper} | {each.run} | {why} |" in shown
     assert main(["presets", "show", "fpn-iaia-bl", "--differences"]) == 0
-    assert capsys.readouterr().out == "fpn-iaia-bl: paper to the letter\n"
+    assert capsys.readouterr().out.startswith("fpn-iaia-bl: paper to the letter\n")
+
+
+@pytest.mark.parametrize("name", ["fpn-iaia-bl", "iaia-bl", "protopnet", "vgg16"])
+def test_what_is_ours_in_a_published_preset_is_shown_with_its_reason(name: str, capsys) -> None:
+    assert main(["presets", "show", name, "--differences"]) == 0
+    shown = capsys.readouterr().out
+    chosen = own_choices(name)
+    assert chosen and all(f"| `{key}` | {why} |" in shown for key, why in chosen.items())
 
 
 def test_the_list_marks_what_is_not_a_system(capsys) -> None:

@@ -13,6 +13,7 @@ import pytest
 import protopyramid as pp
 from protopyramid.cli.main import main
 from protopyramid.errors import UserError
+from protopyramid.reports.model_card import differences_section
 from protopyramid.runs import shelf
 from protopyramid.runs.archive import write_archive
 from protopyramid.runs.shelf import find_run, model_names, shipped_names
@@ -39,6 +40,19 @@ def test_every_figure_of_the_shipped_card_is_in_its_results() -> None:
     card = (run.folder / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert f"{mean:.2f}" in card
     assert card.startswith("# phantoms\n")
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_card_lists_what_differs_from_the_paper(name: str) -> None:
+    run = pp.load_run(name)
+    card = (run.folder / "MODEL_CARD.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in differences_section(run).splitlines() if line.startswith("| `")]
+    assert rows and [line for line in rows if line not in card] == []
+
+
+def test_the_card_of_margins_has_every_lesion_of_the_three_folds() -> None:
+    card = (find_run("margins") / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "| all sources | 1240 |" in card and "so far" not in card
 
 
 def test_a_shipped_model_is_unpacked_once(cache: Path) -> None:

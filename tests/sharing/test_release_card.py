@@ -8,17 +8,20 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from protopyramid.errors import UserError
+from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import load_run
 from protopyramid.sharing.release_card import (
     ALL,
     CardWords,
     SourceWords,
     of_crossval,
-    of_runs,
+    of_run,
     out_of_fold,
     release_card,
+    together,
 )
 from protopyramid.studies.by_source import measure_by_source
+from protopyramid.studies.kept import is_kept, keep, kept_predictions
 
 
 @pytest.fixture
@@ -89,9 +92,9 @@ def test_the_folds_of_a_study_give_their_held_out_lesions_by_source(
     joined = tmp_path / "joined.csv"
     joined.write_text("\n".join(["image,label,split,patient_id,source", *lines]) + "\n")
     with pytest.raises(UserError, match="not measured source by source"):
-        of_runs(run, [fold])
+        of_run(run, fold)
     measure_by_source(fold, joined)
-    found = of_runs(run, [fold])
+    found = of_run(run, fold)
     assert len(found) == len(held_out)
     records = fold.predict([each.image for each in held_out])
     expected = sorted(max(record["probabilities"].values()) for record in records)
@@ -99,7 +102,36 @@ def test_the_folds_of_a_study_give_their_held_out_lesions_by_source(
     assert sorted(e.label for e in found) == sorted(each.label for each in held_out)
     assert {each.source for each in found} == {"film", "cesm"}
     with pytest.raises(UserError, match="give each fold once"):
-        of_runs(run, [fold, fold])
+        together({fold.folder.path: found, tmp_path / "again": found})
+
+
+def test_kept_results_of_a_fold_give_the_same_lesions(run, manifest, tmp_path: Path) -> None:
+    shutil.copytree(run.folder.path, tmp_path / "fold")
+    fold = load_run(tmp_path / "fold")
+    lines = [f"{e.image},{e.label},test,{e.patient_id},film" for e in manifest.split("test")]
+    joined = tmp_path / "joined.csv"
+    joined.write_text("\n".join(["image,label,split,patient_id,source", *lines]) + "\n")
+    measure_by_source(fold, joined)
+    keep(fold.folder, RunFolder(tmp_path / "kept"), ["film"])
+    assert is_kept(tmp_path / "kept") and not is_kept(tmp_path / "fold")
+    expected, found = of_run(run, fold), kept_predictions(tmp_path / "kept", run)
+    facts = [[(e.image, e.label, e.patient, e.source) for e in each] for each in (expected, found)]
+    assert facts[0] == facts[1] and len(found) == len(lines)
+    for before, after in zip(expected, found, strict=True):
+        assert after.probabilities == pytest.approx(before.probabilities, rel=1e-5)
+
+
+def test_kept_results_of_another_recipe_are_refused(run, manifest, tmp_path: Path) -> None:
+    settings = run.config.model_dump(mode="json")
+    settings["train"]["seed"] += 1
+    kept = RunFolder(tmp_path / "kept")
+    kept.write_json("settings.json", settings)
+    with pytest.raises(UserError, match="not measured"):  # another seed is the same recipe
+        kept_predictions(tmp_path / "kept", run)
+    settings["loss"]["contrast"] += 1
+    kept.write_json("settings.json", settings)
+    with pytest.raises(UserError, match="of the same recipe"):
+        kept_predictions(tmp_path / "kept", run)
 
 
 def test_the_words_of_the_shipped_card_are_complete() -> None:

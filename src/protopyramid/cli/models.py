@@ -71,6 +71,9 @@ def show(name: NameArgument) -> None:
         say(f"{run.name}: {about.summary}\n{_facts(about)}")
         say(f"licence: {about.licence or 'not stated'}")
         say(f"weights: SHA-256 {about.files[layout.MODEL].sha256}")
+        there = sum(run.cases.has_picture(record.index) for record in run.prototypes)
+        if there and not about.pictures:
+            say(f"attached here: the pictures of {there} of {len(run.prototypes)} cases")
     say(f"folder: {run.folder.path}")
     if (run.folder / layout.CASES_MANIFEST).is_file():
         say(f"example images: {run.folder / layout.CASES}")
@@ -235,20 +238,36 @@ def card(
     ] = None,
     folds: Annotated[
         list[Path] | None,
-        typer.Option("--fold", metavar="RUN", help="Or a run of a study for each fold; repeat."),
+        typer.Option(
+            "--fold", metavar="RUN", help="Or a run of a study, or what is kept of it; repeat."
+        ),
     ] = None,
 ) -> None:
     """Write the card of a model to publish: figures out of fold by class and source, data, limits."""
     from protopyramid.cli.console import say
     from protopyramid.runs.run import load_run
-    from protopyramid.sharing.release_card import of_crossval, of_runs, read_words, release_card
+    from protopyramid.sharing.release_card import (
+        of_crossval,
+        of_run,
+        read_words,
+        release_card,
+        together,
+    )
+    from protopyramid.studies.kept import is_kept, kept_predictions
     from protopyramid.utils.files import write_text
 
     if (crossval is None) == (not folds):
         raise UserError("models card: give either --crossval DIR, or --fold RUN for each fold")
     model = load_run(run)
     if crossval is None:
-        predictions = of_runs(model, [load_run(fold) for fold in folds or ()])
+        predictions = together(
+            {
+                fold: kept_predictions(fold, model)
+                if is_kept(fold)
+                else of_run(model, load_run(fold))
+                for fold in folds or ()
+            }
+        )
     else:
         predictions = of_crossval(model, data, crossval)
     say(str(write_text(out, release_card(model, read_words(words), data, predictions))))

@@ -56,12 +56,22 @@ def show(
 
 
 def differences_table(config: "Config") -> str:
-    """A Markdown table of what differs from the published system, under a line that says how much."""
+    """A Markdown table of what differs from the published system, under a line that says how much.
+
+    Of a preset that is as published: what its file marks as ours, with the reasons.
+    """
     from protopyramid.config import departure_reason, difference_summary
     from protopyramid.config import differences as computed
+    from protopyramid.config.differences import own_choices, reference_preset
     from protopyramid.utils.tables import markdown_table
 
     summary = f"{config.system}: {difference_summary(config)}\n"
+    if not computed(config):
+        chosen = own_choices(reference_preset(config)).items()
+        table = markdown_table(
+            ["ours in this preset", "why"], [[f"`{key}`", why] for key, why in chosen], words=True
+        )
+        return f"{summary}\n{table}\n"
     header, rows = (
         ["setting", "paper", "here", "why"],
         [
@@ -71,7 +81,7 @@ def differences_table(config: "Config") -> str:
     )
     if not any(row[-1] for row in rows):  # only our variant gives reasons
         header, rows = header[:-1], [row[:-1] for row in rows]
-    return f"{summary}\n{markdown_table(header, rows, words=True)}\n" if rows else summary
+    return f"{summary}\n{markdown_table(header, rows, words=True)}\n"
 
 
 @app.command()

@@ -447,8 +447,8 @@ def _draw_note(sheet: Sheet, top: float, data: CaseFigureData, colour_map: str) 
     strangers = any(row.case_label not in (None, row.class_name) for row in data.rows)
     other = "; ✕: a case of another class" if strangers else ""
     text = (
-        f"{heat}: best match; each map has its own colour scale. Outlines {outlines}{mean}\n"
-        f"Square in c and d: the patch that is the prototype; c enlarges all cases alike{other}.\n"
+        f"{heat}: best match; each map has its own colour scale. Outlines {outlines}\n"
+        f"Square in c and d: the patch that is the prototype; c enlarges all cases alike{other}.{mean}\n"
         f"{points_note(data)}\nNumbers are rounded. For research only, not a medical device."
     )
     sheet.write(MARGIN, top, text, fontsize=9.5, color=MUTED, linespacing=1.4)

@@ -49,7 +49,7 @@ class Case:
     @property
     def note(self) -> str:
         """What to write where the picture is missing, in lines; "" where it is there."""
-        return "" if self.pictured else "\n".join(case_words(self.record))
+        return "" if self.pictured else "\n".join(case_words(self.record, self.cell))
 
 
 class CaseBook:

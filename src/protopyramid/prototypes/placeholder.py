@@ -34,14 +34,14 @@ def place_words(box: Box) -> str:
     return ROWS[row] if column == 1 else f"{ROWS[row]} {COLUMNS[column]}"
 
 
-def case_words(record: PrototypeRecord) -> list[str]:
-    """What is known of a case without its picture, one text per line."""
+def case_words(record: PrototypeRecord, part: Box) -> list[str]:
+    """What is known of a case without its picture, one text per line; part: what is drawn of it."""
     label = record.label or record.class_name
     return [
         TITLE,
         shortened(label, 20),
-        f"level {record.level}, {place_words(record.box)}",
-        shortened_path(record.image, 26),
+        f"level {record.level}, {place_words(part)}",
+        shortened_path(record.image, 21),
     ]
 
 
@@ -55,7 +55,7 @@ def blank(size: int) -> NDArray[np.float32]:
 def placeholder_png(record: PrototypeRecord, size: int) -> bytes:
     """The page that stands for a case, with what is known in words, as the bytes of a PNG."""
     image = Image.fromarray(np.round(blank(size) * 255).astype(np.uint8))
-    _write(image, case_words(record), record.box)
+    _write(image, case_words(record, record.box), record.box)
     return png_bytes(np.asarray(image))
 
 

@@ -19,13 +19,14 @@ from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
 from protopyramid.evaluation.comparison import read_rows
 from protopyramid.evaluation.evaluate import model_digest
-from protopyramid.evaluation.results import read_evaluation
+from protopyramid.evaluation.results import Evaluation, read_evaluation
 from protopyramid.figures.text import figure_text
 from protopyramid.metrics.auroc import Auroc, auroc_with_intervals
 from protopyramid.metrics.bootstrap import resample_weights
 from protopyramid.reports.facts import paper
 from protopyramid.reports.model_card import USE, differences_section
 from protopyramid.runs import layout
+from protopyramid.runs.folder import RunFolder
 from protopyramid.runs.run import Run
 from protopyramid.utils.csv_files import numbers_in, read_columns
 from protopyramid.utils.opening import SETTINGS, read_text
@@ -137,39 +138,47 @@ def of_crossval(run: Run, manifest: Path, folder: Path) -> list[Prediction]:
     return found
 
 
-def of_runs(run: Run, folds: Sequence[Run]) -> list[Prediction]:
-    """The predictions of runs of a study, one for each fold, on the held-out patients of each source."""
+def of_run(run: Run, fold: Run) -> list[Prediction]:
+    """The predictions of a run of a study on the held-out patients of each source."""
+    if fold.config.data.classes != run.config.data.classes:
+        raise UserError(f"{fold.folder.path}: its classes are not those of {run.folder.path}")
+    return measured(fold.folder, model_digest(fold))
+
+
+def measured(folder: RunFolder, model: str | None = None) -> list[Prediction]:
+    """What a study has measured of a run, source by source; `model`: the digest it must be of."""
     found: list[Prediction] = []
-    for fold in folds:
-        if fold.config.data.classes != run.config.data.classes:
-            raise UserError(f"{fold.folder.path}: its classes are not those of {run.folder.path}")
-        rows = [row for source in _measured_sources(fold) for row in _fold_rows(fold, source)]
-        if not rows:
+    for source in _measured_sources(folder):
+        evaluation = read_evaluation(folder, "test", source)
+        if evaluation is None or model not in (None, evaluation.model):
             raise UserError(
-                f"{fold.folder.path}: not measured source by source; run its study to the end"
+                f"{folder.path}: its results on {source} are not of this model; run its study again"
             )
+        found += _source_rows(folder, source, evaluation)
+    if not found:
+        raise UserError(f"{folder.path}: not measured source by source; run its study to the end")
+    return found
+
+
+def together(folds: Mapping[Path, Sequence[Prediction]]) -> list[Prediction]:
+    """The predictions of folds that share no image."""
+    found: list[Prediction] = []
+    for folder, rows in folds.items():
         if {row.image for row in rows} & {row.image for row in found}:
-            raise UserError(
-                f"{fold.folder.path}: tested on images of another fold; give each fold once"
-            )
+            raise UserError(f"{folder}: tested on images of another fold; give each fold once")
         found += rows
     return found
 
 
-def _measured_sources(fold: Run) -> list[str]:
+def _measured_sources(folder: RunFolder) -> list[str]:
     """The sources that a run was tested on, from the names of its results."""
     prefix = layout.part("test", "any").removesuffix("any")
-    files = (fold.folder / layout.EVALUATION).glob(f"{prefix}*.csv")
+    files = (folder / layout.EVALUATION).glob(f"{prefix}*.csv")
     return sorted(unquote(path.stem.removeprefix(prefix)) for path in files)
 
 
-def _fold_rows(fold: Run, source: str) -> list[Prediction]:
-    evaluation = read_evaluation(fold.folder, "test", source)
-    if evaluation is None or evaluation.model != model_digest(fold):
-        raise UserError(
-            f"{fold.folder.path}: its results on {source} are not of this model; run its study again"
-        )
-    path = fold.folder / layout.evaluation(layout.part("test", source), "csv")
+def _source_rows(folder: RunFolder, source: str, evaluation: Evaluation) -> list[Prediction]:
+    path = folder / layout.evaluation(layout.part("test", source), "csv")
     rows = read_rows(path, source, evaluation)
     columns = zip(rows.hashes, rows.labels, rows.patients, rows.probabilities, strict=True)
     return [

@@ -23,6 +23,8 @@ from protopyramid.evaluation.comparison import read_rows
 from protopyramid.evaluation.results import read_evaluation
 from protopyramid.runs import layout
 from protopyramid.runs.folder import RunFolder
+from protopyramid.runs.run import Run
+from protopyramid.sharing.release_card import Prediction, measured
 from protopyramid.studies.by_source import SPLIT, OnSource, read_saliency
 from protopyramid.utils import typed_json
 from protopyramid.utils.csv_files import numbers_in, read_columns
@@ -63,6 +65,28 @@ def kept_on_source(kept: RunFolder, config: Config, name: str, source: str) -> O
         return None
     rows = read_rows(kept / layout.evaluation(part, "csv"), name, evaluation)
     return OnSource(rows, saliency.methods)
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether a folder holds the kept results of a run, rather than the run."""
+    return (folder / SETTINGS).is_file() and not (folder / layout.FORMAT).is_file()
+
+
+def kept_predictions(folder: Path, run: Run) -> list[Prediction]:
+    """What a kept run said of the lesions of its fold; UserError unless trained as `run` was."""
+    kept = RunFolder(folder)
+    if _recipe(_config(kept)) != _recipe(run.config):
+        raise UserError(
+            f"{folder}: its settings are not those of {run.folder.path}; give folds of the same recipe"
+        )
+    return measured(kept)
+
+
+def _recipe(config: Config) -> dict[str, Any]:
+    """The settings that a fold shares with a training on everything: all but the seed."""
+    tree = _what(config)
+    del tree["train"]["seed"]
+    return tree
 
 
 def kept_run(root: Path, replicate: str, variant: str) -> RunFolder:
