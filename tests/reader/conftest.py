@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ pytest.importorskip("fastapi", reason="the extra `reader` is not installed")
 
 from starlette.testclient import TestClient
 
-from protopyramid.data.manifest import Manifest
+from protopyramid.data.manifest import Manifest, Sample
 from protopyramid.reader.app import Reader, create_application
 from protopyramid.reader.settings import Limits
 from protopyramid.reader.shield import Access
@@ -47,8 +47,10 @@ def make_client(run: Run, manifest: Manifest) -> Iterator[MakeClient]:
         host: str = "127.0.0.1",
         readings: Path | None = None,
         annotations: Path | None = None,
+        cases: Sequence[Sample] | None = None,
     ) -> TestClient:
-        reader = Reader([run] if runs is None else runs, manifest.split("test"), limits)
+        samples = manifest.split("test") if cases is None else cases
+        reader = Reader([run] if runs is None else runs, samples, limits)
         if readings is not None:
             reader.serve_study(readings, 0)
         if annotations is not None:

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 import protopyramid as pp
 from protopyramid.data.manifest import Manifest, read_images
 from protopyramid.explanations.explanation import explain_batch
+from protopyramid.figures.drawing import figure_bytes
 from protopyramid.reader import service
 from protopyramid.reader.app import Reader, create_application
 from protopyramid.reader.settings import Limits
@@ -116,6 +117,40 @@ def test_maps_are_the_similarity_maps_and_cases_have_pictures(
         assert min(differences) <= (sent["high"] - sent["low"]) / 500
         assert part["case"]["class"] == part["class"]
         assert client.get(part["case"]["picture"]).headers["content-type"] == "image/png"
+
+
+def test_evidence_regions_of_chosen_prototypes_are_those_of_the_python_api(
+    client: TestClient, run: Run, lesion: Path
+) -> None:
+    answer = ask(client, lesion, region="10,12,40,42", evidence="3,0")
+    expected = explained(run, lesion, region=(10, 12, 40, 42)).with_evidence(indices=[3, 0])
+    assert contract(answer.json()) == expected.to_json()
+    found = {part["index"] for part in answer.json()["prototypes"] if "evidence" in part}
+    assert found == {0, 3}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"evidence": "3,x"}, "needs numbers"),
+        ({"evidence": "999"}, "no prototype 999"),
+        ({"evidence": "-1"}, "no prototype -1"),
+        ({"evidence": ",".join(map(str, range(99)))}, "at most"),
+        ({"evidence": "3", "saliency": "true"}, "either saliency or evidence"),
+    ],
+)
+def test_evidence_that_cannot_be_found_is_refused_in_one_line(
+    client: TestClient, lesion: Path, asked: dict[str, str], told: str
+) -> None:
+    assert told in error_of(ask(client, lesion, **asked), 400)
+
+
+def test_a_saved_figure_outlines_evidence_regions_where_that_is_asked_for(
+    client: TestClient, run: Run, lesion: Path
+) -> None:
+    files = {"file": (lesion.name, lesion.read_bytes())}
+    answer = client.post("/api/explain/png", files=files, data={"evidence": "true"})
+    assert np.array_equal(pixels(answer.content), pixels(figure_bytes(run.explain(lesion).sheet())))
 
 
 def test_a_black_box_is_explained_by_its_scores(

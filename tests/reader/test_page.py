@@ -161,6 +161,54 @@ def test_a_black_box_says_that_it_cannot_say_why(page: Any, black_box: Run, lesi
     assert scores(page, black_box) == pytest.approx(black_box.explain(lesion).logits, abs=1e-9)
 
 
+def test_a_black_box_is_outlined_on_the_film_as_beside_it(
+    page: Any, black_box: Run, lesion: Path
+) -> None:
+    open_file(page, lesion)
+    page.wait_for_selector(ROW)
+    page.select_option("#run", black_box.name)
+    page.get_by_text("Where it looked").wait_for()
+    assert "A black box cannot say" in page.locator("#scores-help").inner_text()
+    assert page.evaluate("document.getElementById('result').scrollTop") == 0
+    page.wait_for_timeout(500)
+    outlined = film_pixels(page)
+    page.click("[data-testid=overlay-heat]")
+    page.wait_for_timeout(500)
+    heated = film_pixels(page)
+    page.click("[data-testid=overlay-off]")
+    page.wait_for_timeout(500)
+    plain = film_pixels(page)
+    changed = [(each != plain).any(-1).mean() for each in (outlined, heated)]
+    assert 0 < changed[0] < 0.15 < changed[1]  # lines, and colour all over
+
+
+def film_pixels(page: Any) -> Any:
+    """What the film's canvas shows."""
+    return pixels(page.locator("#canvas").screenshot())
+
+
+def test_what_is_to_be_done_next_is_said_beside_the_film(page: Any, film: Path) -> None:
+    title, now = page.locator("#welcome-title"), page.locator("#steps [aria-current=step]")
+    assert title.inner_text() == "Open a mammogram"
+    open_film(page, film)
+    assert title.inner_text() == "Mark the lesion"
+    assert now.inner_text().startswith("Drag a box around the lesion")
+    page.locator("#canvas").focus()
+    answered(page, lambda: page.keyboard.press("b"))
+    page.wait_for_selector(ROW)
+    assert title.is_hidden()
+    page.locator("#canvas").focus()
+    page.keyboard.press("Delete")
+    title.wait_for()
+    assert title.inner_text() == "Mark the lesion"
+
+
+def test_cases_are_listed_without_the_folder_that_all_are_in(page: Any, manifest: Manifest) -> None:
+    listed = page.locator("#case option").all_inner_texts()[1:]
+    names = {sample.name for sample in manifest.samples}
+    assert {f"images/{each}" for each in listed} == names
+
+
 def test_a_broken_file_shows_its_error_and_the_next_one_clears_it(
     page: Any, lesion: Path, tmp_path: Path
 ) -> None:
@@ -441,6 +489,21 @@ def tablet(browser: Any, address: str) -> Iterator[Any]:
 
 def zoom(page: Any) -> float:
     return 1 / middle(page)[2]
+
+
+def test_on_a_tablet_a_prototype_is_in_sight_when_it_is_chosen(
+    tablet: Any, browser: Any, address: str
+) -> None:
+    tablet.get_by_role("link", name="Prototypes").click()
+    tablet.locator("[data-testid=prototype-card]").first.click()
+    heading = tablet.get_by_text("prototype 0,")
+    heading.wait_for()
+    assert heading.bounding_box()["y"] < 1180 - 200  # without scrolling
+    tablet.wait_for_timeout(300)
+    tablet.set_viewport_size({"width": 1180, "height": 820})
+    header = tablet.locator("header").bounding_box()
+    assert header["height"] < 60  # one row
+    assert tablet.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_two_fingers_zoom_and_one_marks(tablet: Any, film: Path) -> None:

@@ -113,6 +113,39 @@ def test_a_model_without_pictures_tells_the_place_of_its_cases_in_words(
     assert not [url for url in asked if "nopictures/prototypes" in url and url.endswith(".png")]
 
 
+def test_what_a_comparison_needs_is_tested_and_outlined_for_each_row_in_sight(
+    phantom_page: Any, trained: Run, case: Path
+) -> None:
+    open_file(phantom_page, case)
+    headline(phantom_page)
+    row = phantom_page.locator(ROW).first
+    index = int(row.get_attribute("data-index"))
+    strongest_part = thumbnail(row)
+    region = trained.explain(case, evidence=False).with_evidence(indices=[index]).evidence_regions
+    asked: list[str] = []
+    phantom_page.on("request", lambda request: asked.append(request.url))
+    phantom_page.click("[data-testid=overlay-needed]")
+    found = region[index]
+    assert found is not None
+    text = f"Needed: {round(100 * found.share)}\u00a0% of what the model sees."
+    row.locator("[data-testid=needed]").get_by_text(text).wait_for()
+    assert thumbnail(row) != strongest_part
+    last = phantom_page.locator("[data-testid=needed]").last
+    last.get_by_text("Needed:").or_(last.get_by_text("matches everywhere")).wait_for()
+    rows = phantom_page.locator(ROW).count()
+    assert (
+        sum("/api/explain" in url for url in asked) == rows
+    )  # once per row, not for all prototypes
+    phantom_page.click("[data-testid=overlay-contour]")
+    assert row.locator("[data-testid=needed]").is_hidden()
+    assert thumbnail(row) == strongest_part
+
+
+def thumbnail(row: Any) -> str:
+    """What is drawn of the user's image in a row."""
+    return str(row.locator("canvas").first.evaluate("canvas => canvas.toDataURL()"))
+
+
 def test_rows_fit_their_panel_and_say_what_the_slider_is(phantom_page: Any, case: Path) -> None:
     open_file(phantom_page, case)
     row = phantom_page.locator("[data-testid=prototype-row]").first

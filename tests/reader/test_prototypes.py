@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 import protopyramid as pp
 from protopyramid.data.manifest import Manifest
 from protopyramid.prototypes.neighbours import nearest_images
+from protopyramid.reader.prototype_study import PrototypeStudy
 from protopyramid.runs.provenance import samples_of
 from protopyramid.runs.run import Run
 
@@ -50,6 +51,25 @@ def test_how_often_a_prototype_matters_is_counted(client: TestClient, run: Run) 
 def _three_strongest(explanation: Any) -> set[int]:
     added = {p.index: p.contributions[explanation.predicted] for p in explanation.prototypes}
     return set(sorted(added, key=lambda index: -added[index])[:3])
+
+
+def test_what_a_plan_tells_is_what_is_saved_where_a_manifest_holds_some_of_the_images(
+    manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = pp.load_run("phantoms")  # keeps the scores of all its training images
+    monkeypatch.setattr(PrototypeStudy, "_data", lambda self: manifest.path)
+    study = PrototypeStudy(run, manifest.path)
+    try:
+        while study.to_json()["prototypes"] is None:
+            assert study.to_json()["error"] is None
+            time.sleep(0.1)
+        plan = study.editor().plan([22]).to_json()
+        assert plan == run.edit(remove=[22], data=study.scored).plan.to_json()
+        assert plan == run.edit(remove=[22]).plan.to_json()
+        images = len(run.provenance.splits["validation"])
+        assert study.to_json()["prototypes"][22]["images"] == images  # type: ignore[index]
+    finally:
+        study.close()
 
 
 def test_neighbours_are_the_nearest_training_images(client: TestClient, run: Run) -> None:

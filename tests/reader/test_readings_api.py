@@ -114,6 +114,30 @@ def test_nothing_tells_a_reader_the_name_or_the_class_of_a_case(
     assert {case["label"] for case in study.get("/api/cases").json()["cases"]} == {""}
 
 
+def test_a_lesion_box_is_not_shown_where_only_some_cases_have_one(
+    study: TestClient, manifest: Manifest
+) -> None:
+    cases = manifest.split("test")
+    assert {each.box is None for each in cases} == {True, False}
+    study.post("/api/readings/readers", json={"reader": "Ada"})
+    for _ in cases:  # the absence of a box would tell which cases are negative
+        due = opened(study)
+        assert due["film"]["lesion"] is None
+        give(study, due)
+        give(study, opened(study))
+    for number in range(len(cases)):
+        assert study.post(f"/api/cases/{number}").json()["lesion"] is None
+
+
+def test_lesion_boxes_are_shown_where_all_cases_have_one(
+    make_client: MakeClient, manifest: Manifest, tmp_path: Path
+) -> None:
+    marked = [each for each in manifest.split("test") if each.box is not None]
+    client = make_client(readings=tmp_path / "study", cases=marked)
+    client.post("/api/readings/readers", json={"reader": "Ada"})
+    assert opened(client)["film"]["lesion"] in [list(each.box) for each in marked if each.box]
+
+
 def test_without_a_study_its_routes_say_so(client: TestClient) -> None:
     assert client.get("/api/runs").json()["readings"] is False
     assert "--readings" in error_of(client.get("/api/readings"), 404)

@@ -208,12 +208,12 @@ class Explanation:
         similarity = prototype_map(self.run.model, self.evidence.maps, index)[0]
         return activation_region(similarity, *self.picture.shape[:2])
 
-    def with_evidence(self, top: int = TOP) -> Explanation:
-        """This explanation with the evidence regions of the `top` strongest prototypes.
+    def with_evidence(self, top: int = TOP, indices: Sequence[int] | None = None) -> Explanation:
+        """This explanation with the evidence regions of the `top` strongest prototypes, or of `indices`.
 
         Costs three or four forward passes and one backward pass per prototype. UserError for a black box.
         """
-        shown = [part.index for part in self.shown(top)]
+        shown = [part.index for part in self.shown(top)] if indices is None else list(indices)
         found = find_evidence(self.run, from_picture(self.picture), shown, self.evidence.maps)
         return replace(self, evidence_regions=found)
 

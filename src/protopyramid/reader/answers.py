@@ -30,6 +30,7 @@ from protopyramid.utils.opening import TEXT, is_file, read_text
 
 MAP_SIDE = 56  # cells of a map that is only looked at
 DECIMALS = 4  # of a contour, in fractions of the model's input
+MOST_EVIDENCE = 8  # evidence regions that are found at once
 
 
 def parse_box(text: str, what: str) -> Box:
@@ -226,11 +227,37 @@ def explain_with_saliency(
     return [(each, each.saliency()) for each in explain_batch(run, batch)]
 
 
+def explain_with_evidence(
+    indices: Sequence[int], run: Run, batch: Sequence[PreparedImage]
+) -> list[Explanation]:
+    """Explanations, each with the evidence regions of some prototypes."""
+    known = len(run.prototypes)
+    unknown = next((index for index in indices if not 0 <= index < known), None)
+    if unknown is not None:
+        raise UserError(f"evidence: there is no prototype {unknown}; this model has {known}")
+    return [each.with_evidence(indices=indices) for each in explain_batch(run, batch)]
+
+
+def parse_indices(text: str) -> tuple[int, ...]:
+    """The prototypes of a form field, as in "28,8", each once; () for an empty one."""
+    try:
+        found = tuple(dict.fromkeys(int(part) for part in text.split(",") if text))
+    except ValueError:
+        raise UserError("evidence: needs numbers of prototypes, as in 28,8") from None
+    if len(found) > MOST_EVIDENCE:
+        raise UserError(f"evidence: at most {MOST_EVIDENCE} prototypes at once")
+    return found
+
+
 class Saving(NamedTuple):
-    """What is asked back of an explanation that is saved: see `Explanation.weighed` and `compared_with`."""
+    """What is asked back of an explanation that is saved: see `Explanation.weighed` and `compared_with`.
+
+    evidence: whether evidence regions are outlined in place of the strongest part of each map.
+    """
 
     factors: Mapping[int, float]
     against: str | None = None
+    evidence: bool = False
 
 
 def parse_factors(text: str) -> dict[int, float]:
@@ -245,7 +272,9 @@ def parse_factors(text: str) -> dict[int, float]:
 def explain_to_save(run: Run, batch: Sequence[tuple[PreparedImage, Saving]]) -> list[Explanation]:
     """Explanations with what was asked back; cases are looked up, so that a figure needs no further pass."""
     found = [
-        each.weighed(saving.factors).compared_with(saving.against)
+        each.weighed(saving.factors)
+        .compared_with(saving.against)
+        .outlined(saving.evidence and bool(run.prototypes))
         for each, (_, saving) in zip(
             explain_batch(run, [prepared for prepared, _ in batch]), batch, strict=True
         )

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from protopyramid.errors import UserError
 from protopyramid.explanations.explanation import Explanation
-from protopyramid.reader.answers import Saving, parse_box, parse_factors
+from protopyramid.reader.answers import Saving, parse_box, parse_factors, parse_indices
 from protopyramid.reader.service import Opening, Place, Reader, upload_opening
 
 # What an explanation can be saved as. DICOM results will have their entry here.
@@ -23,6 +23,10 @@ FactorsField = Annotated[
     str, Form(description='how many times as much a prototype counts, as in {"28": 0, "18": 0.4}')
 ]
 AgainstField = Annotated[str, Form(description="class that the predicted one is compared with")]
+EvidenceField = Annotated[
+    str,
+    Form(description="prototypes whose evidence regions are to be found, as in 28,8: seconds each"),
+]
 ImageField = Annotated[str, Form(description="id of an open image, instead of a file")]
 
 
@@ -38,14 +42,19 @@ def explanation_routes(reader: Reader) -> APIRouter:
         lesion: LesionField = "",
         image: ImageField = "",
         saliency: Annotated[bool, Form(description="Grad-CAM of the predicted class, too")] = False,
+        evidence: EvidenceField = "",
     ) -> Response:
         """Explain an image, or a region of it in pixels of the file."""
-        place = _asked(file, image, region, lesion)
+        place, indices = _asked(file, image, region, lesion), parse_indices(evidence)
+        if saliency and indices:
+            raise UserError("give either saliency or evidence")
         reader.run(run)
 
         async def work() -> Response:
             opening = await _opening(reader, file, image)
-            answer: Response = await reader.explain(run, opening, place, saliency, JSONResponse)
+            answer: Response = await reader.explain(
+                run, opening, place, saliency, JSONResponse, indices
+            )
             return answer
 
         return await reader.with_room(work)
@@ -60,12 +69,15 @@ def explanation_routes(reader: Reader) -> APIRouter:
         image: ImageField = "",
         factors: FactorsField = "",
         against: AgainstField = "",
+        evidence: Annotated[
+            bool, Form(description="outline evidence regions: takes seconds")
+        ] = False,
     ) -> Response:
         """The explanation as a file: png or pdf (the case-based figure), or json; with what is asked back."""
         if form not in FORMATS:
             raise UserError(f"cannot save as this; the formats are {', '.join(FORMATS)}")
         place = _asked(file, image, region, lesion)
-        saving = Saving(parse_factors(factors), against or None)
+        saving = Saving(parse_factors(factors), against or None, evidence)
         reader.run(run)
 
         async def work() -> bytes:

@@ -101,7 +101,7 @@ def image_routes(reader: Reader) -> APIRouter:
         case = known_case(number)
 
         async def work() -> Film:
-            return await reader.open(case.image, reader.called(number), case.box)
+            return await reader.open(case.image, reader.called(number), reader.marked(number))
 
         return (await reader.with_room(work)).to_json()
 
@@ -116,7 +116,7 @@ def image_routes(reader: Reader) -> APIRouter:
         async def work() -> Film:
             if source is None:
                 case = reader.cases[number]
-                return await reader.open(case.image, reader.called(number), case.box)
+                return await reader.open(case.image, reader.called(number), reader.marked(number))
             return await reader.open(source.image, Path(source.image).name)
 
         film = await reader.with_room(work)

@@ -13,6 +13,7 @@ from typing import Any
 from protopyramid.data.images import hash_files
 from protopyramid.data.manifest import Sample
 from protopyramid.errors import UserError
+from protopyramid.inference.score_table import read_scores
 from protopyramid.prototypes.editing import HeadEditor, editor_of
 from protopyramid.prototypes.neighbours import Neighbour, nearest_images
 from protopyramid.reader.answers import region_json
@@ -39,6 +40,9 @@ class PrototypeStudy:
         self._run, self._manifest = run, manifest
         self._progress = (0, 0)
         self._uses: list[dict[str, Any]] | None = None
+        self.scored: Path | None = (
+            None  # the manifest whose images edits are fitted to; None: as the run
+        )
         self._editor: HeadEditor | None = None
         self._neighbours: list[list[Neighbour]] | None = None
         self._errors: dict[str, str] = {}
@@ -61,7 +65,9 @@ class PrototypeStudy:
                 self._errors[task.__name__] = " ".join(str(error).split())
 
     def _find_uses(self) -> None:
-        editor = editor_of(self._run, self._data(), self._step)
+        # Kept scores are of all images that the run was trained on; a manifest may hold some of them only.
+        self.scored = None if read_scores(self._run) else self._data()
+        editor = editor_of(self._run, self.scored, self._step)
         costs = {cost.index: cost.to_json() for cost in editor.removal_costs()}
         self._editor = editor
         self._uses = [{**use.to_json(), "removal": costs[use.index]} for use in editor.uses()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
@@ -81,8 +82,9 @@ def prototype_routes(reader: Reader) -> APIRouter:
     async def save(run: str, wanted: NamedEdit) -> dict[str, Any]:
         """Save an edited model as a new run beside the one it was made of, and serve it."""
         chosen = _with_prototypes(reader, run)
-        reader.prototype_study(chosen).editor()  # refused while images are being scored
-        edited = await reader.in_thread(save_edit, chosen, wanted)
+        study = reader.prototype_study(chosen)
+        study.editor()  # refused while images are being scored
+        edited = await reader.in_thread(save_edit, chosen, wanted, study.scored)
         if edited.run is None:
             raise RuntimeError("an edit with a folder writes a run")
         summary = run_summary(edited.run, reader.add_run(edited.run))
@@ -91,8 +93,8 @@ def prototype_routes(reader: Reader) -> APIRouter:
     return router
 
 
-def save_edit(run: Run, wanted: NamedEdit) -> Edited:
-    """Write an edited model into a new folder beside the run's."""
+def save_edit(run: Run, wanted: NamedEdit, data: Path | None) -> Edited:
+    """Write an edited model, fitted as its plan was, into a new folder beside the run's."""
     if not NAME.fullmatch(wanted.name):
         raise UserError("name: use letters, digits, dots, dashes and underscores, at most 80")
     if not wanted.remove and not wanted.weights:
@@ -100,7 +102,7 @@ def save_edit(run: Run, wanted: NamedEdit) -> Edited:
     out = real_path(run.folder.path).parent / wanted.name
     if out.exists():
         raise UserError(f"name: there is already something called {wanted.name}; choose another")
-    return edit(run, remove=wanted.remove, weights=wanted.weights, out=out)
+    return edit(run, remove=wanted.remove, weights=wanted.weights, data=data, out=out)
 
 
 def _with_prototypes(reader: Reader, name: str) -> Run:

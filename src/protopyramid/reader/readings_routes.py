@@ -135,6 +135,6 @@ async def _film(reader: Reader, study: Study, due: Due) -> Film:
     known = study.films.get(due.case, "")
     if reader.films.holds(known):
         return reader.films.get(known)
-    film = await reader.open(sample.image, "the case", sample.box)
+    film = await reader.open(sample.image, "the case", sample.box if study.boxes_shown else None)
     study.films[due.case] = film.id
     return film

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +21,7 @@ from protopyramid.reader.annotations import AnnotationFolder
 from protopyramid.reader.answers import (
     Saving,
     explain_to_save,
+    explain_with_evidence,
     explain_with_saliency,
     explanation_json,
     prepare_request,
@@ -51,6 +53,15 @@ class Study:
     def lesion(self, case: int) -> Box | None:
         """The lesion that the model is to look at; None for all of the image."""
         return self.samples[case].box if self.cropped else None
+
+    @property
+    def boxes_shown(self) -> bool:
+        """Whether readers are shown lesion boxes.
+
+        Where only some cases have one, its absence would tell which are negative. A model that sees the
+        square around the box needs it, though, and so do its readers.
+        """
+        return self.cropped or all(each.box is not None for each in self.samples)
 
 
 Opening = Callable[[], Film]  # a film that is open, or that is decoded when it is called
@@ -122,6 +133,11 @@ class Reader:
         """What a case is called; readers of a study must not learn its name, which may hold the class."""
         return self.cases[number].name if self.study is None else f"case {number + 1}"
 
+    def marked(self, number: int) -> Box | None:
+        """The lesion box of a case that is shown: readers of a study must not learn from it, either."""
+        box = self.cases[number].box
+        return box if self.study is None or self.study.boxes_shown else None
+
     def run(self, name: str) -> Run:
         """A run by its name; "" where there is only one."""
         if not name and len(self.runs) == 1:
@@ -163,12 +179,16 @@ class Reader:
         place: Place,
         saliency: bool = False,
         write: Callable[[dict[str, Any]], Any] = dict,
+        evidence: Sequence[int] = (),
     ) -> Any:
         """The explanation of a place on a film, with Grad-CAM of the predicted class if asked.
 
-        As JSON values, or as what `write` makes of them.
+        As JSON values, or as what `write` makes of them. evidence: prototypes whose evidence regions are
+        found, too; such a request has a pass of its own, since it takes many times as long as others.
         """
         work: Work = explain_with_saliency if saliency else explain_batch
+        if evidence:
+            work = partial(explain_with_evidence, evidence)
         found = await self._ask(name, opening, place, work)
 
         def answer() -> Any:
@@ -183,7 +203,8 @@ class Reader:
         self, name: str, opening: Opening, place: Place, saving: Saving
     ) -> Explanation:
         """The explanation itself, with what was asked back, ready to be drawn."""
-        found: Explanation = await self._ask(name, opening, place, explain_to_save, saving)
+        work: Work = partial(explain_to_save) if saving.evidence else explain_to_save  # slow: alone
+        found: Explanation = await self._ask(name, opening, place, work, saving)
         return found
 
     async def _ask(

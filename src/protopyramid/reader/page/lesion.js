@@ -12,7 +12,7 @@ import { words } from "./words.js";
 const PATIENCE = 350; // milliseconds after the last change of the mark
 const LARGE = 1200; // pixels; a larger image is a film, on which a lesion has to be marked
 const SPLITS = ["", "test", "validation", "train"];
-const OVERLAYS = ["contour", "heat", "off"];
+const OVERLAYS = ["contour", "heat", "needed", "off"];
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 const $ = (id) => document.getElementById(id);
@@ -30,6 +30,7 @@ export function mount(root, app) {
     app.clearError();
     activate(pane);
     pane.hint(words.opening);
+    guide("opening");
     try {
       const film = await load();
       const marked = film.lesion && app.run().crop === "lesion" ? film.lesion : null;
@@ -37,11 +38,28 @@ export function mount(root, app) {
       if (pane === active) showPresets();
       if (pane === active) hideAnswer();
       if (marked || !isFilm(film)) await ask(pane);
-      else pane.hint(words.markHint);
+      else askForMark(pane);
     } catch (error) {
       pane.hint(pane.viewer.film ? "" : words.dropHere);
+      guide(pane.viewer.film ? "mark" : "open");
       app.fail(error);
     }
+  }
+
+  /** What is to be done next, beside the film: `state` is one of the words of the welcome. */
+  function guide(state) {
+    $("welcome-title").textContent = words.welcome[state];
+    const step = { open: 0, opening: 0, mark: 1, reading: 2 }[state];
+    [...$("steps").children].forEach((each, index) => {
+      each.classList.toggle("now", index === step);
+      if (index === step) each.setAttribute("aria-current", "step");
+      else each.removeAttribute("aria-current");
+    });
+  }
+
+  function askForMark(pane) {
+    pane.hint(words.markHint);
+    guide("mark");
   }
 
   const isFilm = (film) => Math.max(film.width, film.height) > LARGE;
@@ -97,6 +115,7 @@ export function mount(root, app) {
     const run = app.run();
     app.clearError();
     pane.hint(words.reading);
+    guide("reading");
     document.body.classList.add("waiting");
     try {
       const explanation = await explain(film.id, run.name, box, asked.signal, run.black_box);
@@ -107,7 +126,10 @@ export function mount(root, app) {
       if (pane === active) showAnswer();
       pane.hint(box || isFilm(film) ? "" : words.wholeHint, true);
     } catch (error) {
-      if (asked === pane.asked) pane.hint("");
+      if (asked === pane.asked) {
+        pane.hint("");
+        guide("mark");
+      }
       app.fail(error);
     } finally {
       if (asked === pane.asked) document.body.classList.remove("waiting");
@@ -121,7 +143,7 @@ export function mount(root, app) {
 
   function showAnswer() {
     const { viewer, explanation } = active;
-    result.show(explanation, viewer.film, viewer.window, app.run());
+    result.show(explanation, viewer.film, viewer.box, viewer.window, app.run());
     others.show(explanation, viewer.film, viewer.box, viewer.window);
   }
 
@@ -139,7 +161,7 @@ export function mount(root, app) {
       else {
         clearTimeout(pane.waiting);
         hideAnswer();
-        pane.hint(words.markHint);
+        askForMark(pane);
       }
     });
     pane.element.addEventListener("pointerdown", () => activate(pane), true);
@@ -161,7 +183,10 @@ export function mount(root, app) {
     $("flip").setAttribute("aria-pressed", String(active.viewer.flipped));
     showPresets();
     if (active.explanation) showAnswer();
-    else result.hide();
+    else {
+      result.hide();
+      guide(active.viewer.film ? "mark" : "open");
+    }
   }
 
   function setTwo(on) {
@@ -300,11 +325,13 @@ export function mount(root, app) {
     return true;
   }
 
+  const folder = commonFolder(app.cases.map((each) => each.name)); // says nothing in a narrow list
+
   /** The cases of a split as a group of the list; those that the model has not learned from come first. */
   function casesOf(split) {
     const found = app.cases.filter((each) => (SPLITS.includes(each.split) ? each.split : "") === split);
     if (!found.length) return [];
-    const options = found.map((each) => option(each.number, each.name));
+    const options = found.map((each) => option(each.number, each.name.slice(folder.length)));
     if (!split) return options;
     const group = Object.assign(element("optgroup"), { label: words.splitNames[split] });
     group.append(...options);
@@ -316,11 +343,13 @@ export function mount(root, app) {
   panes[0].element.classList.add("active");
   setTwo(false);
   $("steps").append(...words.steps.map((step) => element("li", "", step)));
+  guide("open");
   $("case").append(option("", words.chooseCase), ...SPLITS.flatMap(casesOf));
   $("case-label").hidden = !app.cases.length;
   for (const kind of OVERLAYS) {
     const each = button(words.overlays[kind], () => setOverlay(kind));
-    each.dataset.overlay = kind;
+    Object.assign(each.dataset, { overlay: kind, testid: `overlay-${kind}` });
+    each.title = words.overlayHelp[kind];
     $("overlay").append(each);
   }
   setOverlay("contour");
@@ -329,6 +358,7 @@ export function mount(root, app) {
     explanation: result.explanation,
     factors: result.factors,
     against: result.against,
+    evidence: look.overlay === "needed",
     image: active.viewer.film.id,
     lesion: active.viewer.box,
   }));
@@ -338,4 +368,13 @@ export function mount(root, app) {
     keys: words.keyList,
     show: (detail) => detail?.number !== undefined && open(() => openCase(detail.number)),
   };
+}
+
+/** The folders that all names begin with. */
+function commonFolder([first = "", ...others]) {
+  let folder = first.slice(0, first.lastIndexOf("/") + 1);
+  while (folder && !others.every((name) => name.startsWith(folder))) {
+    folder = folder.slice(0, folder.lastIndexOf("/", folder.length - 2) + 1);
+  }
+  return folder;
 }

@@ -8,7 +8,7 @@ const INK = "#54e0b8";
 export class Mask {
   constructor(width, height) {
     this.canvas = Object.assign(document.createElement("canvas"), { width, height });
-    this.context = this.canvas.getContext("2d");
+    this.context = this.canvas.getContext("2d", { willReadFrequently: true });
     this.base = null; // the mask that the case had, as a canvas
     this.firstBox = null;
     this.acts = [];

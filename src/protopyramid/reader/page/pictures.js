@@ -56,8 +56,9 @@ export function paint(canvas, image, look, segments = [], map = null) {
 
 /** The pictures of one explanation. */
 export class Pictures {
-  constructor(explanation, film, view) {
-    Object.assign(this, { explanation, outlines: new Map() });
+  /** evidence: the evidence regions that are known, for the look "needed". */
+  constructor(explanation, film, view, evidence = null) {
+    Object.assign(this, { explanation, evidence, outlines: new Map() });
     this.seen = loadImage(pictureUrl(film.id, explanation.region, view.low, view.high)).then((image) =>
       explanation.input.mirrored ? mirrored(image) : image,
     );
@@ -72,8 +73,14 @@ export class Pictures {
     return this.outlines.get(part.index);
   }
 
+  /** What is outlined of a part: where it activates, or what is known to be needed. */
+  lines(part, look) {
+    if (look.overlay === "needed" && this.evidence) return this.evidence.get(part.index)?.segments ?? [];
+    return this.outline(part);
+  }
+
   async paintYours(part, canvas, look) {
-    paint(canvas, await this.seen, look, this.outline(part), part.map);
+    paint(canvas, await this.seen, look, this.lines(part, look), part.map);
   }
 
   async paintCase(part, canvas, look) {
@@ -114,7 +121,10 @@ function paintPlace(canvas, box) {
   Object.assign(context, { font: `600 ${letters}px system-ui, sans-serif`, fillStyle: "#d5dbe1", textAlign: "center" });
   const lines = [words.notShared, words.place(box)];
   const top = y0 < 1 - y1 ? height - letters * 1.7 : letters * 1.2; // where there is more room
-  lines.forEach((text, number) => context.fillText(text, width / 2, top + number * letters * 1.25, width * 0.95));
+  Object.assign(context, { strokeStyle: "#12161a", lineWidth: letters / 2, lineJoin: "round" }); // over the box
+  for (const draw of ["strokeText", "fillText"]) {
+    lines.forEach((text, number) => context[draw](text, width / 2, top + number * letters * 1.25, width * 0.95));
+  }
 }
 
 /** The picture as the model sees it, which is mirrored relative to the file. */

@@ -2,7 +2,7 @@
 // every reader sees the same.
 
 import { element } from "./dom.js";
-import { signed } from "./numbers.js";
+import { percent, signed } from "./numbers.js";
 import { Pictures, thumbnail } from "./pictures.js";
 import { onFile } from "./regions.js";
 import { ranked, shares, strongest } from "./scores.js";
@@ -35,11 +35,10 @@ function bars(explanation) {
   const found = shares(explanation.logits);
   const list = element("ul", "aid-bars");
   for (const name of ranked(explanation.logits)) {
-    const percent = Math.round(100 * found[name]);
     const fill = element("span", "aid-fill");
     fill.style.width = `${100 * found[name]}%`;
     list.append(element("li", "", "", element("span", "", name), element("span", "aid-track", "", fill),
-      element("span", "share", `${percent} %`)));
+      element("span", "share", percent(found[name]))));
   }
   return list;
 }

@@ -3,10 +3,11 @@
 import { CaseSheet } from "./cases.js";
 import { checkbox, button, element, option, tell } from "./dom.js";
 import { openEdit } from "./edit.js";
+import { EvidenceRegions } from "./evidence.js";
 import { heatCanvas } from "./heat.js";
 import { percent, signed } from "./numbers.js";
 import { Pictures, showSaliency } from "./pictures.js";
-import { onFile } from "./regions.js";
+import { asSegments, onFile } from "./regions.js";
 import { Row } from "./rows.js";
 import { factorOf, ranked, scoresWith, shares, strongest } from "./scores.js";
 import { words } from "./words.js";
@@ -32,12 +33,17 @@ export class Result extends EventTarget {
     });
   }
 
-  /** Show an explanation of a film as seen through a window. */
-  show(explanation, film, view, run) {
+  /** Show an explanation of a lesion on a film (null: of all of it) as seen through a window. */
+  show(explanation, film, lesion, view, run) {
     const sameModel = this.explanation?.run === explanation.run;
     Object.assign(this, { explanation, film, run, factors: new Map(), chosen: explanation.predicted, against: null });
     if (!sameModel) this.level = null;
-    this.pictures = new Pictures(explanation, film, view);
+    if (!sameModel) $("result").scrollTo(0, 0);
+    this.evidence?.stop();
+    this.evidence = new EvidenceRegions(
+      explanation, film, lesion, (index) => this.tested(index), (error) => this.app.fail(error),
+    );
+    this.pictures = new Pictures(explanation, film, view, this.evidence);
     this.heats = new Map();
     $("welcome").hidden = true;
     $("answer").hidden = false;
@@ -48,6 +54,7 @@ export class Result extends EventTarget {
   }
 
   hide() {
+    this.evidence?.stop();
     Object.assign(this, { explanation: null, rows: [] });
     $("rows").replaceChildren();
     $("answer").hidden = true;
@@ -122,6 +129,7 @@ export class Result extends EventTarget {
   // -- scores -----------------------------------------------------------------------------------------
   renderScores() {
     const names = ranked(this.explanation.logits);
+    $("scores-help").textContent = this.explanation.prototypes.length ? words.scoresHelp : words.scoresHelpAlone;
     const made = names.map((name) => this.bar(name));
     this.bars = made.map(([, update]) => update);
     $("scores").replaceChildren(...made.map(([bar]) => bar));
@@ -241,22 +249,43 @@ export class Result extends EventTarget {
     const items = this.rows.map((row) => row.element);
     if (!this.explanation.prototypes.length) items.push(element("li", "none", words.noPrototypes));
     $("rows").replaceChildren(...items);
+    this.lookForNeeded();
     $("more").hidden = parts.length <= SHOWN;
     $("more").textContent = this.all ? words.fewer : words.more(parts.length);
   }
 
-  /** Light the evidence of a comparison on the film; of the strongest one where none is pointed at. */
+  // -- what is needed ---------------------------------------------------------------------------------
+  /** Have the parts tested whose rows are in sight, where that is what is to be seen. */
+  lookForNeeded() {
+    const wanted = this.look.overlay === "needed" ? this.rows.map((row) => row.part.index) : [];
+    this.evidence.want(wanted);
+  }
+
+  /** The part that a comparison needs is known. */
+  tested(index) {
+    if (this.look.overlay !== "needed") return;
+    const row = this.rows.find((each) => each.part.index === index);
+    row?.paint();
+    if (row?.element.classList.contains("lit")) this.light(row.part);
+  }
+
+  /** Light the evidence of a comparison on the film; of the focused or the strongest one where none is pointed at. */
   light(part) {
-    const shown = part ?? this.rows[0]?.part;
+    const focused = this.rows.find((row) => row.element.contains(document.activeElement));
+    const shown = part ?? (focused ?? this.rows[0])?.part;
     const detail = { segments: [], heat: null };
     if (shown && this.look.overlay !== "off") {
       const { explanation } = this;
-      if (this.look.overlay === "contour") detail.segments = onFile(this.pictures.outline(shown), explanation);
+      if (this.look.overlay !== "heat") detail.segments = onFile(this.pictures.lines(shown, this.look), explanation);
       else detail.heat = { canvas: this.heat(shown), region: explanation.region, mirrored: explanation.input.mirrored };
     } else if (!shown && this.explanation?.saliency && this.look.overlay !== "off") {
       const { explanation } = this;
-      const canvas = heatCanvas(explanation.saliency.map, explanation.input.size);
-      detail.heat = { canvas, region: explanation.region, mirrored: explanation.input.mirrored };
+      const { map, contours } = explanation.saliency;
+      if (this.look.overlay !== "heat") detail.segments = onFile(asSegments(contours), explanation);
+      else {
+        const canvas = heatCanvas(map, explanation.input.size);
+        detail.heat = { canvas, region: explanation.region, mirrored: explanation.input.mirrored };
+      }
     }
     for (const row of this.rows) row.element.classList.toggle("lit", row.part === shown);
     this.dispatchEvent(new CustomEvent("light", { detail }));
@@ -270,6 +299,7 @@ export class Result extends EventTarget {
   /** Draw again after a change of contour, heat or opacity. */
   repaint() {
     if (!this.explanation) return;
+    this.lookForNeeded();
     for (const row of this.rows) row.paint();
     showSaliency($("saliency"), this.explanation, this.pictures, this.look);
     this.light(null);

@@ -1,7 +1,7 @@
 // One row of the explanation: your part ↔ the case's part, score × weight = contribution, and a plain sentence.
 
-import { checkbox, element } from "./dom.js";
-import { fixed, signed } from "./numbers.js";
+import { checkbox, element, tell } from "./dom.js";
+import { fixed, percent, signed, whole } from "./numbers.js";
 import { thumbnail } from "./pictures.js";
 import { addedTo, factorOf, weightFor } from "./scores.js";
 import { words } from "./words.js";
@@ -48,11 +48,14 @@ export class Row {
     this.total = element("strong", "contribution");
     this.total.dataset.testid = "contribution";
     this.side = element("span", "side");
+    this.needed = element("p", "small needed");
+    this.needed.dataset.testid = "needed";
     const sentence = element("p", "sentence", words.sentenceOf(part));
     return element(
       "div", "text", "",
       sentence,
       element("p", "sum", "", this.product, this.total, this.side),
+      this.needed,
       element("p", "weigh", "", this.toggle, element("span", "small", words.weight), this.slider),
     );
   }
@@ -74,9 +77,16 @@ export class Row {
     this.side.textContent = words.speaks(contribution >= 0, chosen, against);
   }
 
+  neededText() {
+    const found = this.result.evidence.get(this.part.index);
+    if (found === undefined) return words.lookingForNeeded;
+    return found ? words.needed(whole(found.share), percent(found.kept)) : words.nothingNeeded;
+  }
+
   paint() {
     const { part, result } = this;
     const { pictures, look } = result;
+    tell(this.needed, look.overlay === "needed" ? this.neededText() : "");
     Promise.all([
       pictures.paintYours(part, this.yours.canvas, look),
       pictures.paintCase(part, this.theirs.canvas, look),

@@ -8,7 +8,7 @@ import { words } from "./words.js";
 
 const FORMATS = ["png", "pdf", "json"];
 
-/** Buttons that save what `current()` gives: { explanation, factors, against, image, lesion }. */
+/** Buttons that save what `current()` gives: { explanation, factors, against, evidence, image, lesion }. */
 export function saveMenu(place, app, current) {
   for (const kind of FORMATS) {
     const each = button(words.saveAs[kind], async () => {
@@ -28,10 +28,10 @@ export function saveMenu(place, app, current) {
   }
 }
 
-async function save(kind, { explanation, factors, against, image, lesion }) {
+async function save(kind, { explanation, image, lesion, ...asked }) {
   const content = kind === "json"
-    ? new Blob([JSON.stringify(toSave(explanation, factors), null, 1)], { type: "application/json" })
-    : await explanationFile(kind, image, explanation.run, lesion, factors, against);
+    ? new Blob([JSON.stringify(toSave(explanation, asked.factors), null, 1)], { type: "application/json" })
+    : await explanationFile(kind, image, explanation.run, lesion, asked);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(content);
   link.download = `${explanation.image.replace(/^.*[\\/]/, "").replace(/\.[^.]*$/, "")}-explanation.${kind}`;

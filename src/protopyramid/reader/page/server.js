@@ -65,9 +65,21 @@ export function explain(image, run, lesion, signal, saliency = false) {
   return answer("/api/explain", { method: "POST", body: form, signal });
 }
 
-/** The explanation as a file, png or pdf, with prototypes that count `factors` times as much, against a class. */
-export async function explanationFile(kind, image, run, lesion, factors, against) {
+/** The evidence region of a prototype: { mask, share, kept }, or null where its map is flat. */
+export async function evidenceOf(image, run, lesion, index, signal) {
   const form = question(image, run, lesion);
+  form.append("evidence", index);
+  const found = await answer("/api/explain", { method: "POST", body: form, signal });
+  return found.prototypes.find((part) => part.index === index).evidence;
+}
+
+/**
+ * The explanation as a file, png or pdf, with prototypes that count `factors` times as much, against a class;
+ * with evidence regions outlined where that is asked for.
+ */
+export async function explanationFile(kind, image, run, lesion, { factors, against, evidence }) {
+  const form = question(image, run, lesion);
+  if (evidence) form.append("evidence", "true");
   if (factors.size) form.append("factors", JSON.stringify(Object.fromEntries(factors)));
   if (against) form.append("against", against);
   const response = await fetch(`/api/explain/${kind}`, { method: "POST", body: form });
