@@ -109,7 +109,7 @@ def refuse_special(target: Path) -> None:
     A rename would replace /dev/null itself where the user may do that, and so /dev/stdout, which is a link.
     """
     what = other_than_file(target)
-    if not what and target.is_symlink() and os.readlink(target).startswith(SYSTEM):
+    if not what and os.path.islink(target) and os.readlink(target).startswith(SYSTEM):
         what = "a link of the system"
     if what:
         raise UserError(f"{target}: is {what}; give the name of a file to write")
@@ -117,7 +117,7 @@ def refuse_special(target: Path) -> None:
 
 def refuse_link(target: Path) -> None:
     """Refuse to write through a link: what is read back from a folder must not lead out of it."""
-    if target.is_symlink():
+    if os.path.islink(target):
         raise UserError(f"{target}: is a link, and nothing is written through it; remove it")
 
 

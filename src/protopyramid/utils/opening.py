@@ -141,7 +141,7 @@ def missing_image(path: Path, more: str = "") -> UserError:
 
 def is_dead_link(path: Path) -> bool:
     """Whether a path is a link that leads nowhere, or round in a loop."""
-    return path.is_symlink() and not exists(path)
+    return os.path.islink(path) and not exists(path)
 
 
 def real_path(path: str | Path) -> Path:
