@@ -96,7 +96,7 @@ CALLS: dict[str, Call] = {
     "explain(against=x)": lambda x: pp.explain("run", "pictures/a.png", against=x),
     "explanation.strongest(x)": lambda x: pp.explain("run", "pictures/a.png").strongest(x),
     "explanation.region(x)": lambda x: pp.explain("run", "pictures/a.png").region(x),
-    "run.edit(x)": lambda x: pp.load_run("judged").edit(remove=x) if x not in (None, []) else None,
+    "run.edit(x)": lambda x: pp.load_run("judged").edit(remove=x),
     "explanation.save(x)": lambda x: pp.explain("run", "pictures/a.png").save(x),
     "compare(x)": lambda x: pp.compare(x),
     "compare(runs, x)": lambda x: pp.compare(["run", "other"], x) if x is not None else None,
