@@ -16,7 +16,13 @@ from protopyramid.config.schema import Config
 from protopyramid.errors import UserError
 from protopyramid.runs import layout
 from protopyramid.runs.run import Run, load_run
-from protopyramid.utils.arguments import as_path, paths_of, wrong_type
+from protopyramid.utils.arguments import (
+    as_path,
+    check_count,
+    checked_arguments,
+    paths_of,
+    wrong_type,
+)
 from protopyramid.utils.files import check_output_folder
 from protopyramid.utils.opening import is_folder, real_path
 from protopyramid.utils.progress import Bars, Update, no_bar, progress_bar
@@ -42,6 +48,7 @@ FORMATS = ("png", "json")  # of an explanation; a PDF takes five times as long: 
 
 
 # -- training ------------------------------------------------------------------------------------
+@checked_arguments
 def train(
     config: Config | Place,
     data: Place,
@@ -151,6 +158,7 @@ def _write_limits(run: Run, table: ScoreTable | None) -> None:
 
 
 # -- results -------------------------------------------------------------------------------------
+@checked_arguments
 def evaluate(
     run: Run | Place,
     data: Place | EvaluatedSplit | None = None,
@@ -191,6 +199,7 @@ def evaluate(
     from protopyramid.evaluation.evaluate import evaluate_split
     from protopyramid.evaluation.split import EvaluatedSplit, evaluated_split
 
+    check_count(bootstrap, "bootstrap", 1)
     run = _loaded(run)
     chosen = data
     if not isinstance(chosen, EvaluatedSplit):
@@ -213,6 +222,7 @@ def check_flags(run: Run, chosen: EvaluatedSplit, seed: int = 0) -> tuple[FlagRa
     return found, run.folder.write_json(layout.flags(chosen.key), found.to_json())
 
 
+@checked_arguments
 def faithfulness(
     run: Run | Place,
     data: Place | EvaluatedSplit | None = None,
@@ -251,6 +261,7 @@ def faithfulness(
     return found, run.folder.write_json(layout.faithfulness(chosen.key), found.to_json())
 
 
+@checked_arguments
 def predict(
     run: Run | Place,
     images: Place | Sequence[Place],
@@ -322,6 +333,7 @@ def compile_run(run: Run) -> None:
         warnings.warn(f"not compiled: {reason}; the network runs uncompiled", stacklevel=2)
 
 
+@checked_arguments
 def explain(
     run: Run | Place,
     image: Place,
@@ -365,6 +377,7 @@ class SavedExplanation:
     total: int
 
 
+@checked_arguments
 def explain_all(
     run: Run | Place,
     images: Place | Sequence[Place],
@@ -458,6 +471,7 @@ def distinct_stems(names: Sequence[str]) -> list[str]:
     return stems
 
 
+@checked_arguments
 def compare(
     runs: Sequence[Run | Place],
     data: Place | None = None,
@@ -485,9 +499,13 @@ def compare(
         >>> print(comparison.markdown())                                   # doctest: +SKIP
         >>> comparison.write("comparison")                                 # doctest: +SKIP
     """
+    from protopyramid.data.manifest import SPLITS
     from protopyramid.evaluation.comparison import compare as compare_runs
     from protopyramid.explanations.saliency import METHODS
 
+    check_count(bootstrap, "bootstrap", 1)
+    if split not in SPLITS:
+        raise UserError(f'split: expected one of {", ".join(SPLITS)}, got "{split[:40]}"')
     if not isinstance(runs, Sequence) or isinstance(runs, str | bytes) or not runs:
         raise wrong_type("runs", "a list of runs or their folders", runs)
     loaded = [_loaded(run) for run in runs]
@@ -495,6 +513,7 @@ def compare(
     return compare_runs(loaded, data, split, bootstrap, seed, METHODS, progress)
 
 
+@checked_arguments
 def write_comparison(
     comparison: Comparison,
     runs: Sequence[Run],
@@ -529,6 +548,7 @@ def write_comparison(
     return written
 
 
+@checked_arguments
 def export(run: Run | Place, format: Format = "onnx", out: Place | None = None) -> Exported:
     """Export a run's model, from image to logits, scores and similarity maps, checked against torch.
 
@@ -548,6 +568,7 @@ def export(run: Run | Place, format: Format = "onnx", out: Place | None = None) 
     return export_run(_loaded(run), format, None if out is None else Path(out))
 
 
+@checked_arguments
 def draw_architecture(source: Config | Place, out: Place) -> Path:
     """Draw the architecture of a configuration with its sizes and counts; gives the file.
 
@@ -574,6 +595,7 @@ def draw_architecture(source: Config | Place, out: Place) -> Path:
 
 
 # -- prototypes ----------------------------------------------------------------------------------
+@checked_arguments
 def show_prototypes(
     run: Run | Place,
     data: Place | None = None,
@@ -622,6 +644,7 @@ def show_prototypes(
     return written + write_nearest(run, found, folder)
 
 
+@checked_arguments
 def prune(
     run: Run | Place,
     data: Place | None = None,
@@ -667,6 +690,7 @@ class Edited:
     run: Run | None
 
 
+@checked_arguments
 def edit(
     run: Run | Place,
     *,
@@ -705,6 +729,7 @@ def edit(
     return Edited(plan, None if out is None else write_edit(run, plan, out, data=data))
 
 
+@checked_arguments
 def plan_edit(
     run: Run | Place,
     *,

@@ -49,6 +49,17 @@ def test_each_image_gets_figure_and_numbers(
     assert content["predicted"] in capsys.readouterr().out
 
 
+def test_a_result_is_one_line_whatever_its_file_is_called(
+    run: Path, manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = tmp_path / "li\nne\x1b[31m.png"
+    image.write_bytes(read_manifest(manifest).samples[0].image.read_bytes())
+    assert main(["explain", str(run), str(image), "--out", str(tmp_path / "why")]) == 0
+    said = capsys.readouterr().out
+    assert "why/li\\nne\\x1b[31m.png" in said
+    assert len(said.splitlines()) == 1 and "\x1b" not in said
+
+
 def test_formats_and_the_class_to_compare_with_are_chosen(
     run: Path, manifest: Path, tmp_path: Path, refused: Refused
 ) -> None:

@@ -78,6 +78,12 @@ CALLS: dict[str, Call] = {
     "evaluate(x)": lambda x: pp.evaluate(x),
     "evaluate(run, x)": lambda x: pp.evaluate("run", x) if x is not None else None,
     "evaluate(split=x)": lambda x: pp.evaluate("run", split=x),
+    "evaluate(bootstrap=x)": lambda x: pp.evaluate("run", bootstrap=x),
+    "evaluate(seed=x)": lambda x: pp.evaluate("run", seed=x),
+    "evaluate(colour_map=x)": lambda x: pp.evaluate("run", colour_map=x),
+    "evaluate(source=x)": lambda x: pp.evaluate("run", source=x),
+    "predict(regions=x)": lambda x: pp.predict("run", "pictures/a.png", regions=x),
+    "predict(crop=x)": lambda x: pp.predict("run", "data/manifest.csv", crop=x),
     "predict(x, images)": lambda x: pp.predict(x, "pictures/a.png"),
     "predict(run, x)": lambda x: pp.predict("run", x),
     "run.predict(x)": lambda x: _run().predict(x),
@@ -85,10 +91,19 @@ CALLS: dict[str, Call] = {
     "explain(x, image)": lambda x: pp.explain(x, "pictures/a.png"),
     "explain(run, x)": lambda x: pp.explain("run", x),
     "explain(region=x)": lambda x: pp.explain("run", "pictures/a.png", region=x),
+    "explain(name=x)": lambda x: pp.explain("run", "pictures/a.png", x),
+    "explain(evidence=x)": lambda x: pp.explain("run", "pictures/a.png", evidence=x),
+    "explain(against=x)": lambda x: pp.explain("run", "pictures/a.png", against=x),
+    "explanation.strongest(x)": lambda x: pp.explain("run", "pictures/a.png").strongest(x),
+    "explanation.region(x)": lambda x: pp.explain("run", "pictures/a.png").region(x),
+    "run.edit(x)": lambda x: pp.load_run("judged").edit(remove=x),
     "explanation.save(x)": lambda x: pp.explain("run", "pictures/a.png").save(x),
     "compare(x)": lambda x: pp.compare(x),
     "compare(runs, x)": lambda x: pp.compare(["run", "other"], x) if x is not None else None,
     "export(x)": lambda x: pp.export(x),
+    "compare(split=x)": lambda x: pp.compare(["run", "other"], split=x),
+    "compare(bootstrap=x)": lambda x: pp.compare(["run", "other"], bootstrap=x),
+    "export(out=x)": lambda x: pp.export("run", out=x),
     "export(run, x)": lambda x: pp.export("run", x),
     "losses.fine_annotation(maps=x)": lambda x: _loss(maps=x),
     "losses.fine_annotation(masks=x)": lambda x: _loss(masks=x),
@@ -99,10 +114,8 @@ CALLS: dict[str, Call] = {
 
 def call(name: str, value: str) -> int:
     """Call a function with a wrong value, in a world; the exit code that the command line would give."""
-    import os
     import sys
 
-    os.mkfifo("pipe")
     try:
         CALLS[name](WRONG[value])
     except pp.UserError as error:

@@ -80,10 +80,12 @@ NAMES = (
     "con",
     "a" + "/b" * 200,
 )
+# In every copy of the world: a pipe, and links to a device and to themselves.
+SPECIAL = ("pipe", "null", "loop")
 # As the path that an option or argument takes: these for each of them, since some commands take seconds.
 PATHS = (
     *("", "..", "../canary.png", "/etc/passwd", "-rf", "$\\frac{1}{", "a\nb", "\x1b[31mred\x1b[0m"),
-    *("\x00", "x" * 300, "y" * 5000, "a" + "/b" * 200),
+    *("\x00", "x" * 300, "y" * 5000, "a" + "/b" * 200, *SPECIAL),
 )
 VALUES: tuple[Any, ...] = (
     *NAMES,

@@ -12,6 +12,7 @@ import resource
 import shlex
 import shutil
 import signal
+import stat
 import sys
 import time
 import traceback
@@ -277,6 +278,7 @@ class Runner:
             )
             problems = [
                 *_judged(code, seconds, stderr),
+                *_odd_letters("stdout", stdout),
                 *_left_behind(case, place, code, before, stderr),
                 *(_touched(place) if case.touches != "canary" else []),
                 *([f"exit {code}, not {case.ends}"] if case.ends not in (None, code) else []),
@@ -374,10 +376,12 @@ def _judged(code: int, seconds: float, stderr: str) -> list[str]:
     foreign = [line for line in lines if _is_noise(line)]
     if foreign:
         problems.append(f"noise on stderr: {foreign[0][:160]!r}")
-    odd = [letter for letter in stderr if not letter.isprintable() and letter != "\n"]
-    if odd:
-        problems.append(f"control characters on stderr: {odd[:5]}")
-    return problems
+    return [*problems, *_odd_letters("stderr", stderr)]
+
+
+def _odd_letters(stream: str, text: str) -> list[str]:
+    odd = [letter for letter in text if not letter.isprintable() and letter != "\n"]
+    return [f"control characters on {stream}: {odd[:5]}"] if odd else []
 
 
 NOISE = ("Warning:", "warnings.warn", "libpng", "libtiff", "TIFFRead", "JPEG datastream", "gdcm")
@@ -423,4 +427,8 @@ def _touched(place: Path) -> list[str]:
         path = place.parent / name
         if not path.is_file() or path.read_bytes() != world.CANARY:
             found.append(f"the canary {name} was touched")
+    for name in corpus.SPECIAL:
+        mode = (place / name).lstat().st_mode if os.path.lexists(place / name) else 0
+        if not (stat.S_ISFIFO(mode) or stat.S_ISLNK(mode)):
+            found.append(f"{name}, which is not a file, was replaced")
     return found

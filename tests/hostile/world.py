@@ -73,6 +73,9 @@ def copy(world: Path, target: Path) -> None:
     shutil.copytree(world, target, copy_function=taken)
     for name in ("canary.png", "canary.txt"):
         (target.parent / name).write_bytes(CANARY)
+    os.mkfifo(target / "pipe")
+    (target / "null").symlink_to("/dev/null")
+    (target / "loop").symlink_to("loop")
 
 
 def _pictures(folder: Path, source: Path) -> None:

@@ -1,6 +1,7 @@
 """Backbone weights: names, shapes, damaged and hostile files, downloads."""
 
 import hashlib
+import os
 import pickle
 import socket
 import threading
@@ -239,10 +240,16 @@ def test_a_damaged_file_is_refused_in_one_line(
 
 @pytest.mark.parametrize(
     ("path", "reason"),
-    [("nowhere.pth", "no such file"), (".", "is a folder"), ("empty.pth", "is empty")],
+    [
+        ("nowhere.pth", "no such file"),
+        (".", "cannot be read: is a folder, not a file$"),
+        ("pipe", "cannot be read: is a pipe, not a file$"),
+        ("empty.pth", "is empty"),
+    ],
 )
 def test_what_is_not_a_file_of_weights_is_refused(tmp_path, path, reason):
     (tmp_path / "empty.pth").touch()
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match=reason):
         read_tensors(tmp_path / path)
 

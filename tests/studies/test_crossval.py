@@ -14,6 +14,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from protopyramid import api
 from protopyramid.config import dump_config
 from protopyramid.data.images import normalise, prepare_sample
 from protopyramid.data.manifest import read_manifest
@@ -213,3 +214,44 @@ def test_a_backbone_that_has_seen_the_images_is_warned_about(
         )
     assert summary.pooled_auroc.spread is None
     assert "±" not in summary_lines(summary)[2]
+
+
+def test_a_fold_that_cannot_be_trained_on_is_told_before_anything_is_written(
+    command: Command, toml: Path, data: Path, tmp_path: Path
+) -> None:
+    many = ["--set", "model.prototypes.counts={5=7}"]  # more than a fold has images of a class
+    out = tmp_path / "out"
+    refused = command("crossval", toml, "--data", data, "--folds", "2", "--out", out, *many)
+    assert refused.code == 2 and len(refused.stderr.splitlines()) == 1, refused.stderr
+    assert f"{data} (seed 0, fold 0): class circumscribed has" in refused.stderr
+    assert not out.exists()
+
+
+def test_a_run_that_fails_leaves_nothing_and_says_what_is_kept(
+    command: Command, toml: Path, data: Path, tmp_path: Path
+) -> None:
+    own = copy_manifest(data, tmp_path / "data", lambda row: row)
+    arguments = ["crossval", toml, "--data", own, "--folds", "2", "--out", tmp_path / "out"]
+    weights = ["--set", f"model.backbone.weights={tmp_path / 'none.pth'}"]
+    refused = command(*arguments, *weights)
+    assert refused.code == 2 and "none.pth: no such file" in refused.stderr, refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_later_run_that_fails_says_that_the_finished_ones_are_kept(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, begun = api.train, []
+
+    def failing(config: Any, manifest: Any, out: Path, **options: Any) -> Any:
+        begun.append(out)
+        if len(begun) == 2:
+            raise UserError("a.png: no such image file; check the path")
+        return train(config, manifest, out, **options)
+
+    monkeypatch.setattr(api, "train", failing)
+    config, out = tiny(train__schedule=FINISH), tmp_path / "out"
+    with pytest.raises(UserError, match=rf"a\.png: .*; the finished runs in {out} are kept"):
+        cross_validate(config, data, out, 2, [0])
+    assert (out / "seed-0/fold-0/model.safetensors").exists()
+    assert not (out / "seed-0/fold-1").exists()

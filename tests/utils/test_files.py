@@ -93,6 +93,30 @@ def test_a_limit_for_files_is_an_error_of_the_user(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_never_takes_the_place_of_what_is_not_one(tmp_path: Path) -> None:
+    """As root a rename would replace /dev/null itself, and whoever may write there /dev/stdout."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/null")
+    (tmp_path / "output").symlink_to("/proc/self/fd/1")
+    (tmp_path / "folder").mkdir()
+    before = sorted((each.name, each.lstat().st_mode) for each in tmp_path.iterdir())
+    for name, what in (
+        ("pipe", "a pipe"),
+        ("device", "a device"),
+        ("output", "(a link of the system|a pipe|a device)"),
+        ("folder", "a folder"),
+    ):
+        with pytest.raises(UserError, match=rf"{name}: is {what}; give the name of a file"):
+            files.write_text(tmp_path / name, "x")
+    assert before == sorted((each.name, each.lstat().st_mode) for each in tmp_path.iterdir())
+
+
+def test_a_folder_that_is_a_loop_of_links_is_told(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UserError, match="loop: is a link that leads nowhere"):
+        files.make_folder(tmp_path / "loop")
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     files.write_text(tmp_path / "file", "")
     with pytest.raises(UserError, match="file/inner"):

@@ -54,3 +54,10 @@ def test_a_handler_of_the_users_own_gets_every_line_and_stderr_none(
     assert lines == ["100 % of [bold] images"]
     assert capsys.readouterr().err == ""
     assert logger().handlers == LOGGER.handlers
+
+
+def test_a_name_in_a_line_neither_breaks_it_nor_steers_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Reporter().say("reading a\nb\x1b[31m.png")
+    assert capsys.readouterr().err == "reading a\\nb\\x1b[31m.png\n"

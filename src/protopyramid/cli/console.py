@@ -7,14 +7,20 @@ from typing import Any
 
 import typer
 
-from protopyramid.errors import UserError
+from protopyramid.errors import UserError, printable
 
 LOG_WIDTH = 132
 
 
-def say(text: str) -> None:
-    """Print a result on stdout."""
-    typer.echo(text)
+def say(line: str) -> None:
+    """Print a result on stdout: one line, whatever the names in it hold."""
+    typer.echo(printable(line))
+
+
+def say_lines(text: str) -> None:
+    """Print a text of several lines on stdout, without what would steer a terminal."""
+    for line in text.split("\n"):
+        say(line)
 
 
 def say_on_stderr(line: str) -> None:

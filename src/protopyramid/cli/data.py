@@ -135,7 +135,7 @@ def import_(
     listed in DIR/skipped.csv. DIR/films.csv lists the whole films with all their lesions, for
     `data negatives`. The same command continues an import that was stopped.
     """
-    from protopyramid.cli.console import say
+    from protopyramid.cli.console import say, say_lines
     from protopyramid.data.importers import finder
     from protopyramid.data.importers.base import Options
     from protopyramid.data.importers.writer import check_folder, render, write_dataset
@@ -155,7 +155,7 @@ def import_(
     found = find(source, options)
     with progress_bar("import") as update:
         imported = write_dataset(found, source, folder, name, options, workers, update)
-    say(render(imported))
+    say_lines(render(imported))
     say(str(imported.manifest))
 
 
@@ -205,7 +205,7 @@ def negatives(
     CSV: `image`, and `patient_id`, `split`, `mask`, `lesion_x0` to `lesion_y1` as in a manifest, in
     pixels of the film; one row per lesion. The same command continues one that was stopped.
     """
-    from protopyramid.cli.console import say
+    from protopyramid.cli.console import say, say_lines
     from protopyramid.data.manifest import read_manifest
     from protopyramid.data.negatives.dataset import Limits, render, write_negatives
     from protopyramid.data.negatives.sources import read_films
@@ -216,7 +216,7 @@ def negatives(
     limits = Limits(tissue, gap, overlap)
     with progress_bar("negatives", "films") as update:
         made = write_negatives(table, folder, crops, count, seed, limits, workers, update)
-    say(render(made))
+    say_lines(render(made))
     say(str(made.combined or made.manifest))
 
 
@@ -247,7 +247,7 @@ def join(
     Images stay where they are. Patient ids get the source in front. Train on the table with
     `--set data.balance=source-class`.
     """
-    from protopyramid.cli.console import say
+    from protopyramid.cli.console import say, say_lines
     from protopyramid.data import joining
 
     kept = [each.strip() for each in classes.split(",") if each.strip()]
@@ -257,7 +257,7 @@ def join(
         kept or joining.CLASSES[margins.value],
         joining.parse_labels(rename or []),
     )
-    say(joining.render(joined))
+    say_lines(joining.render(joined))
     say(str(out))
 
 
@@ -284,14 +284,14 @@ def check(
     ] = None,
 ) -> None:
     """Report what a manifest holds and what is wrong with it."""
-    from protopyramid.cli.console import say
+    from protopyramid.cli.console import say, say_lines
     from protopyramid.data.check import View, check_manifest, contact_sheet, render
     from protopyramid.data.manifest import read_manifest
     from protopyramid.errors import UserError
 
     view = View(_band(band), margin)
     report = check_manifest(manifest)
-    say(render(report).rstrip())
+    say_lines(render(report).rstrip())
     if report.errors:
         first, more = report.errors[0], len(report.errors) - 1
         raise UserError(f"{manifest}: {first}" + (f" (and {more} more)" if more else ""))

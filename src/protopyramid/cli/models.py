@@ -59,7 +59,7 @@ def _facts(about: "Package") -> str:
 @app.command()
 def show(name: NameArgument) -> None:
     """Print what a model is, where it is, its digests, and its card."""
-    from protopyramid.cli.console import say
+    from protopyramid.cli.console import say, say_lines
     from protopyramid.runs import layout
     from protopyramid.runs.package import read_package
     from protopyramid.runs.run import load_run
@@ -68,7 +68,8 @@ def show(name: NameArgument) -> None:
     run = load_run(name)
     about = read_package(run.folder)
     if about is not None:
-        say(f"{run.name}: {about.summary}\n{_facts(about)}")
+        say(f"{run.name}: {about.summary}")
+        say(_facts(about))
         say(f"licence: {about.licence or 'not stated'}")
         say(f"weights: SHA-256 {about.files[layout.MODEL].sha256}")
         there = sum(run.cases.has_picture(record.index) for record in run.prototypes)
@@ -80,7 +81,7 @@ def show(name: NameArgument) -> None:
     card = run.folder / layout.CARD
     if card.is_file():
         try:
-            say(f"\n{read_text(card, TEXT)}".rstrip())
+            say_lines(f"\n{read_text(card, TEXT)}".rstrip())
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{card}: byte {error.start} is not UTF-8 text; save the card as UTF-8"

@@ -38,9 +38,11 @@ def predict(
     """
     from protopyramid import api
     from protopyramid.cli.console import say
-    from protopyramid.inference.prediction import predictions_csv, write_csv
+    from protopyramid.inference.prediction import predictions_csv
+    from protopyramid.utils.files import refuse_special, write_text
     from protopyramid.utils.progress import progress_bar
 
+    refuse_special(out)  # before the images are looked at
     failed: list[str] = []
     with progress_bar("predict") as update:
         records = api.predict(
@@ -53,7 +55,7 @@ def predict(
             progress=update,
             unreadable=lambda path, error: failed.append(str(error)),
         )
-    write_csv(out, predictions_csv(records, list(records[0]["probabilities"])))
+    write_text(out, predictions_csv(records, list(records[0]["probabilities"])))
     _warn_of_unlike(run, records)
     say(str(out))
     if failed:

@@ -99,8 +99,9 @@ def draw(
 
     check_output_folder(out.parent)
     from protopyramid import api
+    from protopyramid.cli.console import say
 
-    typer.echo(str(api.draw_architecture(name, out)))
+    say(str(api.draw_architecture(name, out)))
 
 
 def size_of(config: "Config") -> str:

@@ -45,7 +45,7 @@ def study(
 
     The same command continues a study that was stopped.
     """
-    from protopyramid.cli.console import parse_numbers, say, say_on_stderr
+    from protopyramid.cli.console import parse_numbers, say, say_lines, say_on_stderr
 
     chosen = parse_numbers(seeds, "--seeds") if seeds else None
     from protopyramid.utils.opening import is_file
@@ -61,7 +61,7 @@ def study(
     if fold is not None:
         raise UserError("--fold: give --only VARIANT too")
     named = [name.strip() for name in variants.split(",") if name.strip()]
-    say(run_study(place, chosen, workers, say=say_on_stderr, variants=named))
+    say_lines(run_study(place, chosen, workers, say=say_on_stderr, variants=named))
     say(str(out / f"{file.stem}.md"))
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from protopyramid.cli.options import Accelerator, Assignments, Preset
-from protopyramid.errors import UserError
+from protopyramid.errors import UserError, printable
 
 
 def train(
@@ -35,6 +35,7 @@ def train(
 ) -> None:
     """Train a model on a manifest."""
     from protopyramid import api
+    from protopyramid.cli.console import say
     from protopyramid.config import load_config, parse_assignments
     from protopyramid.training.distributed import is_rank_zero
     from protopyramid.utils.files import DiskFull
@@ -56,7 +57,7 @@ def train(
         advice = "free some space, then continue with --resume"
         raise UserError(f"{error.target}: the disk is full; {advice}") from error
     if is_rank_zero():
-        typer.echo(out)
+        say(str(out))
 
 
 @contextmanager
@@ -72,7 +73,7 @@ def stop_in_order(command: str) -> Iterator[None]:
     except Stopped as stopped:
         if not is_rank_zero():
             raise typer.Exit(0) from None
-        typer.echo(stopped.advice(command), err=True)
+        typer.echo(printable(stopped.advice(command)), err=True)
         raise typer.Exit(stopped.code) from stopped
 
 

@@ -35,7 +35,7 @@ from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import layer_of, to_picture
 from protopyramid.runs.run import Run
 from protopyramid.utils.arguments import as_path
-from protopyramid.utils.opening import is_file
+from protopyramid.utils.opening import is_file, missing_image
 
 __all__ = [
     "Explanation",
@@ -65,7 +65,7 @@ def explain_file(
     """
     path = as_path(image, "image")
     if not is_file(path):
-        raise UserError(f"{path}: no such image file; check the path")
+        raise missing_image(path)
     called = name or path.name
     sample = Sample(0, called, path, label="", split="test")
     marked = sample if region is None else region_sample(path, region, called)

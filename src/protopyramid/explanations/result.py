@@ -41,7 +41,7 @@ from protopyramid.model.activation import (
 from protopyramid.model.network import Evidence
 from protopyramid.prototypes.cases import Picture, from_picture, prototype_map
 from protopyramid.runs.run import Run
-from protopyramid.utils.arguments import as_path
+from protopyramid.utils.arguments import as_path, checked_arguments
 from protopyramid.utils.files import write_json
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class Explanation:
             return self.rival
         return runner_up(self.logits, self.predicted)
 
+    @checked_arguments
     def compared_with(self, against: str | None) -> Explanation:
         """This explanation against another class than the runner-up; None for the runner-up."""
         return replace(self, rival=check_class(against, list(self.logits)))
@@ -166,6 +167,7 @@ class Explanation:
         averages = None if self.reference is None else self.reference.scores
         return contrast(self.prototypes, self.predicted, self.against, averages)
 
+    @checked_arguments
     def shown(self, top: int = TOP) -> list[PrototypePart]:
         """The prototypes that figures show: those that set the two classes apart most."""
         by_index = {part.index: part for part in self.prototypes}
@@ -197,17 +199,24 @@ class Explanation:
         )
         return f"{name} {percent(shares[name])}{against}"
 
+    @checked_arguments
     def strongest(self, top: int = TOP, class_name: str | None = None) -> list[PrototypePart]:
         """The prototypes that matter most for a class (the predicted one), those for it first."""
-        name = class_name or self.predicted
+        name = check_class(class_name, list(self.logits)) or self.predicted
         by_size = sorted(self.prototypes, key=lambda part: -abs(part.contributions[name]))
         return sorted(by_size[:top], key=lambda part: -part.contributions[name])
 
+    @checked_arguments
     def region(self, index: int) -> Region:
         """Where a prototype activates on this image: activation map, mask, contour and box."""
+        if index >= len(self.prototypes):
+            raise UserError(
+                f"index: the run has {len(self.prototypes)} prototypes, so none is {index}"
+            )
         similarity = prototype_map(self.run.model, self.evidence.maps, index)[0]
         return activation_region(similarity, *self.picture.shape[:2])
 
+    @checked_arguments
     def with_evidence(self, top: int = TOP, indices: Sequence[int] | None = None) -> Explanation:
         """This explanation with the evidence regions of the `top` strongest prototypes, or of `indices`.
 
@@ -217,11 +226,13 @@ class Explanation:
         found = find_evidence(self.run, from_picture(self.picture), shown, self.evidence.maps)
         return replace(self, evidence_regions=found)
 
+    @checked_arguments
     def outlined(self, evidence: bool | None = None, top: int = TOP) -> Explanation:
         """This explanation with evidence regions, if they are wanted; None: where there are prototypes."""
         wanted = bool(self.prototypes) if evidence is None else evidence
         return self.with_evidence(top) if wanted else self
 
+    @checked_arguments
     def shown_region(self, index: int) -> Region:
         """What figures outline: the evidence region where there is one, else `region`."""
         region, evidence = self.region(index), self.evidence_regions.get(index)
@@ -293,6 +304,7 @@ class Explanation:
         logits = dict(zip(self.logits, self.reference.logits(weights), strict=True))
         return {"split": self.reference.split, "images": self.reference.images, "logits": logits}
 
+    @checked_arguments
     def figure(
         self, top: int = TOP, colour_map: str = COLOUR_MAP, mask: NDArray[Any] | None = None
     ) -> Figure:
@@ -302,6 +314,7 @@ class Explanation:
         """
         return self.sheet(top, colour_map, mask).figure
 
+    @checked_arguments
     def sheet(
         self, top: int = TOP, colour_map: str = COLOUR_MAP, mask: NDArray[Any] | None = None
     ) -> Sheet:
@@ -326,10 +339,12 @@ class Explanation:
         )
         return black_box_figure(data, colour_map)
 
+    @checked_arguments
     def save(self, path: str | Path, top: int = TOP, colour_map: str = COLOUR_MAP) -> Path:
         """Write the explanation in the format of the suffix: .png, .pdf or .svg (figure), or .json."""
         return self.save_all([path], top, colour_map)[0]
 
+    @checked_arguments
     def save_all(
         self, paths: Sequence[str | Path], top: int = TOP, colour_map: str = COLOUR_MAP
     ) -> list[Path]:

@@ -18,8 +18,7 @@ from protopyramid.errors import UserError
 from protopyramid.inference.batches import EvidenceBatch, evidence_batches
 from protopyramid.inference.ood import Limits, limits_for, ood_features
 from protopyramid.model.network import Evidence
-from protopyramid.utils.files import write_text
-from protopyramid.utils.opening import is_file, is_folder
+from protopyramid.utils.opening import is_file, is_folder, missing_image
 from protopyramid.utils.tables import csv_text
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def image_samples(paths: Sequence[Path]) -> list[Sample]:
     missing = [path for path in paths if not is_file(path)]
     if missing:
         more = f" (and {len(missing) - 1} more are missing)" if len(missing) > 1 else ""
-        raise UserError(f"{missing[0]}: no such image file{more}; check the path")
+        raise missing_image(missing[0], more)
     return [Sample(0, path.as_posix(), path, label="", split="test") for path in paths]
 
 
@@ -272,13 +271,6 @@ def predictions_csv(records: Sequence[Record], classes: Sequence[str]) -> str:
         row += [_number(record["region"][edge]) for edge in EDGES]
         rows.append(row)
     return csv_text(header, rows)
-
-
-def write_csv(path: Path, text: str) -> None:
-    """Write a table atomically."""
-    if is_folder(path):
-        raise UserError(f"{path}: is a folder; give the name of a CSV file")
-    write_text(path, text)
 
 
 def _number(value: float) -> str:

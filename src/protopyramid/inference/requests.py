@@ -35,6 +35,9 @@ MARK_IT = (
 )
 
 
+CROPS = ("lesion", "none")
+
+
 @dataclass(frozen=True)
 class Marks:
     """Lesions marked on one image.
@@ -73,6 +76,8 @@ def requested(
     default, they also are where an image is a whole film and the run has learned crops.
     """
     data = run.config.data
+    if crop not in (None, *CROPS):
+        raise UserError(f'crop: expected one of {", ".join(CROPS)}, got "{crop}"')
     chosen = data.model_copy(update={"crop": crop or data.crop})
     table = table_of(paths, split)
     if table is not None:

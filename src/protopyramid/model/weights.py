@@ -100,7 +100,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise UserError(
             f"{path}: no such file; give a .safetensors or .pth file of weights"
         ) from None
-    except (SafetensorError, OSError, RuntimeError, ValueError, EOFError, KeyError) as error:
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or first_line(error)}") from None
+    except (SafetensorError, RuntimeError, ValueError, EOFError, KeyError) as error:
         raise UserError(f"{path}: not a readable file of weights: {first_line(error)}") from error
     except Exception as error:  # torch raises pickle.UnpicklingError for what weights_only refuses
         raise UserError(

@@ -18,7 +18,7 @@ from protopyramid.runs.package import Package, read_package
 from protopyramid.runs.provenance import Provenance, read_provenance
 from protopyramid.runs.records import PrototypeRecord, read_prototypes
 from protopyramid.runs.shelf import find_run
-from protopyramid.utils.arguments import as_path
+from protopyramid.utils.arguments import as_path, checked_arguments
 from protopyramid.utils.opening import is_file, real_path
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class Run:
 
         return predict_regions(self, images, regions)
 
+    @checked_arguments
     def explain(
         self,
         image: str | Path,
@@ -92,6 +93,7 @@ class Run:
 
         return explain_file(self, image, region=region, evidence=evidence, against=against)
 
+    @checked_arguments
     def edit(
         self,
         *,

@@ -24,7 +24,7 @@ from protopyramid.runs.package import Package, check_name, read_package
 from protopyramid.utils.cache_folder import cache_folder
 from protopyramid.utils.files import TEMPORARY
 from protopyramid.utils.locks import locked
-from protopyramid.utils.opening import is_file, is_folder
+from protopyramid.utils.opening import is_file, is_folder, other_than_file
 
 SHIPPED = Path(__file__).parent.parent / "shipped"
 SUFFIX = ".zip"
@@ -117,6 +117,8 @@ def _unknown(place: Path, name: str) -> str:
         if place.suffix == SUFFIX:
             return f"{place}: a packed model; pull it first: protopyramid models pull {place}"
         return f"{place}: is a file; give a run folder or the name of a model"
+    if other := other_than_file(place):
+        return f"{place}: is {other}; give a run folder or the name of a model"
     if not _is_name(name):
         return f"{place}: no such run folder"
     names = model_names()

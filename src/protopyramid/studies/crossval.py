@@ -13,9 +13,11 @@ predicts its fold. Finished runs are not trained again and a stopped one continu
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +48,10 @@ from protopyramid.studies.results import (
     MeanAndSpread,
     SeedMetrics,
 )
-from protopyramid.training.data_check import labelled_manifest
+from protopyramid.training.checkpoint import has_checkpoint
+from protopyramid.training.data_check import fit_for_training, labelled_manifest
 from protopyramid.utils.files import part_of, write_text
-from protopyramid.utils.opening import TABLE, is_file, read_file
+from protopyramid.utils.opening import TABLE, exists, is_file, read_file
 from protopyramid.utils.tables import Cell, csv_text
 
 Array = NDArray[np.float64]
@@ -86,22 +89,24 @@ def cross_validate(
     if backbone_from is not None:
         backbone_from = find_run(backbone_from)
         _warn_of_leak(manifest, RunFolder(backbone_from))
-    results = []
+    _check_folds(manifest, config, folds, seeds)
+    results: list[FoldPredictions] = []
     with folder.lock():
         for seed in seeds:
             seeded = _with_seed(config, seed)
             for fold in range(folds):
                 run = part_of(folder.path, f"seed-{seed}/fold-{fold}")
                 fold_rows = with_fold(manifest, folds, fold, seed)
-                written = _write_manifest(run, fold_rows, seeded)
-                api.train(
-                    seeded,
-                    written,
-                    run,
-                    backbone_from=backbone_from,
-                    accelerator=accelerator,
-                    resume=True,
-                )
+                with _begun(folder.path, run, bool(results)):
+                    written = _write_manifest(run, fold_rows, seeded)
+                    api.train(
+                        seeded,
+                        written,
+                        run,
+                        backbone_from=backbone_from,
+                        accelerator=accelerator,
+                        resume=True,
+                    )
                 result = FoldPredictions(seed, fold, *_predict(run, fold_rows.samples))
                 results.append(result)
                 say(f"seed {seed}, fold {fold}: {_line(_metrics([result], config))}")
@@ -176,6 +181,33 @@ def _check(seeds: Sequence[int]) -> None:
         )
     if not seeds or len(set(seeds)) != len(seeds):
         raise UserError(f"--seeds: expected different numbers, as in 0,1,2, got {list(seeds)}")
+
+
+def _check_folds(manifest: Manifest, config: Config, folds: int, seeds: Sequence[int]) -> None:
+    """Refuse, before any training, a fold that cannot be trained on; its training says the rest."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in seeds:
+            for fold in range(folds):
+                rows = with_fold(manifest, folds, fold, seed)
+                place = Path(f"{manifest.path} (seed {seed}, fold {fold})")
+                fit_for_training(replace(rows, path=place), _with_seed(config, seed))
+
+
+@contextmanager
+def _begun(folder: Path, run: Path, finished: bool) -> Iterator[None]:
+    """Leave nothing of a run that fails before its first checkpoint, and say what is kept of the others."""
+    new = not exists(run)
+    try:
+        yield
+    except UserError as error:
+        if new and not has_checkpoint(RunFolder(run)):
+            shutil.rmtree(run, ignore_errors=True)
+            with suppress(OSError):  # other folds are in it
+                run.parent.rmdir()
+        if not finished:
+            raise
+        raise UserError(f"{error}; the finished runs in {folder} are kept") from error
 
 
 def _warn_of_leak(manifest: Manifest, source: RunFolder) -> None:

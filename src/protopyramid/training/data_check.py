@@ -21,11 +21,15 @@ from protopyramid.errors import UserError
 
 def training_manifest(path: str | Path, config: Config) -> Manifest:
     """The manifest of a training: read, with validation rows, and fit for this configuration."""
-    manifest = labelled_manifest(path, config)
+    return fit_for_training(labelled_manifest(path, config), config)
+
+
+def fit_for_training(manifest: Manifest, config: Config) -> Manifest:
+    """A labelled manifest with validation rows; UserError where this configuration cannot train on it."""
     check_one_lesion(manifest, config.data.crop)
     warn_of_whole_images(manifest, config)
     if not manifest.split("train"):
-        raise UserError(f"{path}: no row has split 'train'; there is nothing to train on")
+        raise UserError(f"{manifest.path}: no row has split 'train'; there is nothing to train on")
     manifest = with_validation(manifest, config.data.validation_fraction, config.train.seed)
     check_classes(manifest, config)
     check_annotations(manifest, config)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from protopyramid.errors import UserError
 
@@ -25,6 +28,8 @@ def as_path(value: Any, what: str) -> Path:
         raise wrong_type(what, "a path as text or pathlib.Path", value)
     if not plain:  # it would be the current folder
         raise UserError(f"{what}: expected a path, got an empty text")
+    if "\0" in plain:
+        raise UserError(f"{what}: no file can have the name {plain}")
     return Path(plain)
 
 
@@ -62,3 +67,110 @@ def check_number(value: Any, what: str) -> None:
     """TypeError unless a value is a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(what, "a number", value)
+
+
+def check_count(value: Any, what: str, least: int = 0) -> None:
+    """TypeError unless a value is a whole number, UserError if it is too small or beyond any use.
+
+    >>> check_count(-1, "seed")
+    Traceback (most recent call last):
+    ...
+    protopyramid.errors.UserError: seed: expected a whole number from 0 to 4294967295, got -1
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise wrong_type(what, "a whole number", value)
+    if not least <= int(value) <= LARGEST:
+        raise UserError(f"{what}: expected a whole number from {least} to {LARGEST}, got {value}")
+
+
+def check_counts(values: Any, what: str) -> None:
+    """TypeError unless a value is a list of whole numbers, or a table whose keys are."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | Mapping):
+        raise wrong_type(what, "a list of whole numbers", values)
+    for each in values:
+        check_count(each, what)
+
+
+def _check_list(values: Any, what: str) -> None:
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        raise wrong_type(what, "a list", values)
+
+
+LARGEST = 2**32 - 1  # the largest seed, and more than there is of anything
+TEXT = "a text"
+P = ParamSpec("P")
+R = TypeVar("R")
+Check = Callable[[Any, str], object]
+
+
+def _is(kind: type, expected: str) -> Check:
+    return lambda value, what: checked_type(value, kind, what, expected)
+
+
+def _is_called(value: Any, what: str) -> None:
+    if not callable(value):
+        raise wrong_type(what, "a function", value)
+
+
+# The check of an argument, by how it is annotated. Arguments of other types are checked where they are used.
+BY_ANNOTATION: dict[str, Check] = {
+    "int": check_count,
+    "bool": _is(bool, "True or False"),
+    "str": _is(str, TEXT),
+    "Place": as_path,
+    "Update": _is_called,
+    "Bars": _is_called,
+    "Callable[[Path, UserError], None]": _is_called,
+    "Sequence[Box]": _check_list,
+    "Sequence[str]": _check_list,
+    "Sequence[int]": check_counts,
+    "Sequence[int] | Required": check_counts,
+}
+
+
+def checked_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that checks its plain arguments by their annotations before it does anything.
+
+    >>> @checked_arguments
+    ... def draw(count: int, title: str | None = None) -> int:
+    ...     return count
+    >>> draw(3), draw(count=2, title="a")
+    (3, 2)
+    >>> draw(1, title=5)
+    Traceback (most recent call last):
+    ...
+    TypeError: title: expected a text or None, got int
+    """
+    signature = inspect.signature(function)
+    annotations = {name: _annotated(each) for name, each in signature.parameters.items()}
+    checks = {
+        name: (BY_ANNOTATION[kind], optional)
+        for name, (kind, optional) in annotations.items()
+        if kind in BY_ANNOTATION
+    }
+
+    @wraps(function)
+    def checking(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            check, optional = checks.get(name, (None, True))
+            if check is not None and not (optional and value is None):
+                _apply(check, value, name, optional)
+        return function(*args, **kwargs)
+
+    return checking
+
+
+def _apply(check: Check, value: Any, name: str, optional: bool) -> None:
+    try:
+        check(value, name)
+    except TypeError as error:
+        if not optional:
+            raise
+        raise TypeError(str(error).replace(", got ", " or None, got ", 1)) from None
+
+
+def _annotated(parameter: inspect.Parameter) -> tuple[str, bool]:
+    """The annotation of a parameter as it is written, without None, and whether None is allowed."""
+    kind = parameter.annotation
+    written = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    return written.removesuffix(" | None"), written.endswith(" | None")

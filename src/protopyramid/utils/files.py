@@ -18,11 +18,12 @@ from typing import BinaryIO
 
 from protopyramid.errors import UserError
 from protopyramid.utils.log import logger
-from protopyramid.utils.opening import exists, is_folder
+from protopyramid.utils.opening import exists, is_dead_link, is_folder, other_than_file
 
 TEMPORARY = ".partial-"
 LOCK = ".lock"  # of a folder that one process writes (utils/locks.py)
 CHUNK = 1 << 20
+SYSTEM = ("/dev/", "/proc/")  # where what looks like a file is not one
 
 
 class DiskFull(UserError):
@@ -50,6 +51,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         >>> path.read_text()
         'whole or not at all'
     """
+    refuse_special(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=TEMPORARY)
@@ -101,9 +103,21 @@ def append_line(target: Path, line: str) -> None:
         raise disk_error(target, error) from error
 
 
+def refuse_special(target: Path) -> None:
+    """Refuse to put a file in the place of a device, a pipe, a socket or a folder.
+
+    A rename would replace /dev/null itself where the user may do that, and so /dev/stdout, which is a link.
+    """
+    what = other_than_file(target)
+    if not what and os.path.islink(target) and os.readlink(target).startswith(SYSTEM):
+        what = "a link of the system"
+    if what:
+        raise UserError(f"{target}: is {what}; give the name of a file to write")
+
+
 def refuse_link(target: Path) -> None:
     """Refuse to write through a link: what is read back from a folder must not lead out of it."""
-    if target.is_symlink():
+    if os.path.islink(target):
         raise UserError(f"{target}: is a link, and nothing is written through it; remove it")
 
 
@@ -189,6 +203,8 @@ def disk_error(target: Path, error: OSError) -> UserError:
             f"{target}: is larger than the limit for files here; raise it (ulimit -f), or write to "
             "another disk"
         )
+    if error.errno == errno.EEXIST and is_dead_link(target):
+        return UserError(f"{target}: is a link that leads nowhere; remove it, or give another name")
     return UserError(f"{target}: cannot be written ({error.strerror or error})")
 
 

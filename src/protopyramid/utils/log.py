@@ -12,8 +12,17 @@ from __future__ import annotations
 import logging
 import sys
 
+from protopyramid.errors import printable
+
 NAME = "protopyramid"
 LOGGER = logging.getLogger(NAME)
+
+
+class _OneLine(logging.Formatter):
+    """A message is one line, whatever the names in it hold."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
@@ -21,7 +30,7 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
-        self.setFormatter(logging.Formatter("%(message)s"))
+        self.setFormatter(_OneLine("%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr

@@ -118,6 +118,32 @@ def exists(path: Path) -> bool:
     return _mode(path) != 0
 
 
+def other_than_file(path: Path) -> str:
+    """What a path leads to that is not a regular file, in words: "a pipe"; "" for a file or for nothing.
+
+    >>> other_than_file(Path("/")), other_than_file(Path("/no/such/file"))
+    ('a folder', '')
+    """
+    mode = _mode(path)
+    return next((what for is_it, what, _ in OTHERS if is_it(mode)), "")
+
+
+def missing_image(path: Path, more: str = "") -> UserError:
+    """The error of an image that is not there, or that is something else than a file.
+
+    >>> str(missing_image(Path("/no/such"))), str(missing_image(Path("/")))
+    ('/no/such: no such image file; check the path', '/: is a folder, not an image file; check the path')
+    """
+    other = other_than_file(path)
+    told = f"is {other}, not an image file" if other else "no such image file"
+    return UserError(f"{path}: {told}{more}; check the path")
+
+
+def is_dead_link(path: Path) -> bool:
+    """Whether a path is a link that leads nowhere, or round in a loop."""
+    return os.path.islink(path) and not exists(path)
+
+
 def real_path(path: str | Path) -> Path:
     """The absolute path behind links; a loop of links is left as it is."""
     return Path(os.path.realpath(path))

@@ -21,6 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from protopyramid.errors import printable
 from protopyramid.utils.log import logger, shows_progress
 
 FIRST_LINE = 10.0  # seconds of silence before the first line of an activity in a log
@@ -153,7 +154,7 @@ class Reporter:
     def say(self, line: str) -> None:
         """Print a line, above the bars where there are any."""
         if self._live:
-            self.console.print(line, markup=False)
+            self.console.print(printable(line), markup=False)
         elif not self._quiet:
             logger().info("%s", line)
 
