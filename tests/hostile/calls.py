@@ -115,7 +115,9 @@ CALLS: dict[str, Call] = {
 def call(name: str, value: str) -> int:
     """Call a function with a wrong value, in a world; the exit code that the command line would give."""
     import sys
+    import warnings
 
+    warnings.simplefilter("ignore")  # of results; the command line shows them in lines of their own
     try:
         CALLS[name](WRONG[value])
     except pp.UserError as error:

@@ -427,7 +427,7 @@ def _touched(place: Path) -> list[str]:
         path = place.parent / name
         if not path.is_file() or path.read_bytes() != world.CANARY:
             found.append(f"the canary {name} was touched")
-    for name in corpus.SPECIAL:
+    for name in ("pipe", "null"):  # a link that leads nowhere may become a file
         mode = (place / name).lstat().st_mode if os.path.lexists(place / name) else 0
         if not (stat.S_ISFIFO(mode) or stat.S_ISLNK(mode)):
             found.append(f"{name}, which is not a file, was replaced")
