@@ -16,7 +16,7 @@ TOLERANCE = 1e-5
 
 
 def naive_context(maps: Tensor, swapped: Tensor, own: Tensor, inner: Tensor, k: int) -> Tensor:
-    """Mean squared change at the highest cells that are inner, one pair at a time."""
+    """Mean of (1 - kept)^2 over the highest cells that are inner, one pair at a time."""
     height, width = maps.shape[-2:]
     costs = []
     for i in range(len(maps)):
@@ -25,10 +25,10 @@ def naive_context(maps: Tensor, swapped: Tensor, own: Tensor, inner: Tensor, k: 
             cells.sort(key=lambda c, i=i, j=j: -maps[i, j, c[0], c[1]].item())
             counted = [c for c in cells[:k] if inner[i, c[0], c[1]]]
             if own[i, j] and counted:
-                changes = [
-                    (swapped[i, j, y, x] - maps[i, j, y, x].detach()) ** 2 for y, x in counted
-                ]
-                costs.append(sum(changes) / len(changes))
+                before = sum(maps[i, j, y, x].detach() for y, x in counted) / len(counted)
+                after = sum(swapped[i, j, y, x] for y, x in counted) / len(counted)
+                rise = max(0.1, (before - maps[i, j].detach().mean()).item())
+                costs.append(((before - after) / rise) ** 2)
     return sum(costs) / len(costs) if costs else swapped.sum() * 0.0
 
 
@@ -87,7 +87,18 @@ def test_changes_outside_the_window_and_below_the_highest_cells_do_not_count():
     changed[..., 2:] = -1.0  # inner, but not among the two highest
     changed[..., 0] = 0.5
     own = torch.ones(1, 1, dtype=torch.bool)
-    assert context_loss(maps, changed, own, inner, 2).item() == pytest.approx(0.4**2)
+    kept = (0.5 - 0.625) / (0.9 - 0.625)
+    assert context_loss(maps, changed, own, inner, 2).item() == pytest.approx((1 - kept) ** 2)
+
+
+def test_it_is_the_squared_share_of_the_rise_that_is_lost():
+    """A map rises by .6 over its mean, and half of that is left. A flat map has little to lose."""
+    maps = torch.tensor([[[[0.9, 0.1, 0.1, 0.1]]]])
+    changed = torch.tensor([[[[0.6, 0.9, 0.9, 0.9]]]])
+    inner, own = torch.ones(1, 1, 4, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool)
+    assert context_loss(maps, changed, own, inner, 1).item() == pytest.approx(0.25)
+    flat = torch.full_like(maps, 0.5)
+    assert context_loss(flat, flat - 0.01, own, inner, 1).item() == pytest.approx(0.01)
 
 
 def test_without_an_inner_cell_or_an_own_prototype_it_is_zero_with_a_zero_gradient():

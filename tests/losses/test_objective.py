@@ -594,7 +594,9 @@ def test_context_is_the_mean_over_levels_of_the_change_in_other_surroundings():
                 ]
                 counted = [c for c in best.tolist() if inner[level][i].flatten()[c]]
                 if owner == label and counted:
-                    costs.append(sum((maps[c] - other[c]) ** 2 for c in counted) / len(counted))
+                    before = sum(maps[c] for c in counted) / len(counted)
+                    after = sum(other[c] for c in counted) / len(counted)
+                    costs.append(((before - after) / max(0.1, before - maps.mean())) ** 2)
         by_level.append(sum(costs) / len(costs))
     expected = (sum(by_level) / len(by_level)).item()
     assert losses.terms["context"].item() == pytest.approx(expected, rel=1e-5)
