@@ -2,8 +2,8 @@
 
 A cell of a coarse map sees far more of the image than it covers. The part that is shown for it then explains
 the similarity only where the cell would have answered alike in other surroundings. This loss is the
-training counterpart of *kept*, the measure of faithfulness: the share of the rise of a similarity that is left
-when all outside a window is another image.
+training counterpart of *kept*, the measure of faithfulness: the share of the rise of a similarity that is
+left when all outside a window is another image.
 """
 
 from __future__ import annotations
