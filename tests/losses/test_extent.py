@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from protopyramid.errors import UserError
 from protopyramid.losses import extent as extent_loss
 
 module = sys.modules[extent_loss.__module__]
@@ -88,3 +89,10 @@ def test_no_own_class_prototype_is_zero_with_a_zero_gradient():
     loss.backward()
     assert loss.item() == 0.0
     assert torch.equal(maps.grad, torch.zeros_like(maps))
+
+
+@pytest.mark.parametrize("share", [0.0, -1, 1.5, float("nan")])
+def test_a_share_is_a_part_of_the_map(share):
+    maps, own = problem()
+    with pytest.raises(UserError, match="share: expected a number above 0 and up to 1, got"):
+        extent_loss(maps, own, share)

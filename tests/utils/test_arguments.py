@@ -7,11 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import protopyramid as pp
 from protopyramid import api
+from protopyramid.api import edit, plan_edit
 from protopyramid.errors import UserError
-from protopyramid.utils.arguments import as_path, check_count, check_counts, checked_arguments
+from protopyramid.explanations.result import Explanation
+from protopyramid.utils.arguments import (
+    as_path,
+    check_count,
+    check_counts,
+    checked_arguments,
+    checked_tensors,
+)
 
 
 @pytest.mark.parametrize("value", [None, 0.5, float("nan"), True, "3", [1], np.zeros(2), int])
@@ -87,3 +96,76 @@ def test_what_was_expected_and_what_came_is_said(call: Any, said: str) -> None:
 def test_a_comparison_is_of_a_split(split: str) -> None:
     with pytest.raises(UserError, match="split: expected one of train, validation, test"):
         pp.compare(["a", "b"], split=split)
+
+
+@checked_tensors(maps="B m h w", own="bool B m", classes="m")
+def shaped(maps, own, classes, share: float = 0.5) -> float:
+    return share
+
+
+MAPS, OWN, CLASSES = torch.rand(2, 3, 4, 5), torch.ones(2, 3, dtype=torch.bool), torch.arange(3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1.0], OWN, CLASSES), "maps: expected a tensor (B, m, h, w), got list"),
+        ((MAPS[0], OWN, CLASSES), "maps: expected a tensor (B, m, h, w), got (3, 4, 5)"),
+        ((MAPS, OWN.float(), CLASSES), "own: expected a bool tensor (B, m), got torch.float32"),
+        ((MAPS, OWN[:1], CLASSES), "own: expected a bool tensor (B, m), B = 2, m = 3, got (1, 3)"),
+        ((MAPS, OWN, CLASSES[:2]), "classes: expected a tensor (m), m = 3, got (2,)"),
+        ((MAPS, OWN, CLASSES, "much"), "share: expected a number, got str"),
+    ],
+)
+def test_tensors_of_other_shapes_are_named_with_expected_and_got(arguments, message) -> None:
+    assert shaped(MAPS, OWN, CLASSES, np.float32(0.25)) == 0.25
+    with pytest.raises(TypeError) as caught:
+        shaped(*arguments)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "abc", [], torch.zeros(0), np.zeros(3), torch.ones(9)])
+def test_every_loss_names_an_argument_of_another_type_or_shape(wrong) -> None:
+    """One wrong argument at a time, in each public loss."""
+    good = {
+        "closeness": torch.rand(2, 3),
+        "labels": torch.tensor([0, 1]),
+        "classes": torch.tensor([0, 1, 1]),
+        "levels": torch.tensor([2, 2, 5]),
+        "maps": torch.rand(2, 3, 4, 4),
+        "swapped": torch.rand(2, 3, 4, 4),
+        "masks": torch.zeros(2, 16, 16),
+        "own": torch.ones(2, 3, dtype=torch.bool),
+        "inner": torch.ones(2, 4, 4, dtype=torch.bool),
+        "weight": torch.rand(2, 3),
+        "vectors": torch.rand(3, 8),
+        "inside": torch.ones(2, 3),
+        "outside": torch.ones(2, 3),
+    }
+    plain = {"k": 2, "share": 0.2}
+    names = ("cluster", "separation", "orthogonality", "contrast", "context", "extent", "l1")
+    for name in (*names, "fine_annotation", "fine_grouped"):
+        loss = getattr(pp.losses, name)
+        needed = [
+            p.name for p in inspect.signature(loss).parameters.values() if p.default is p.empty
+        ]
+        arguments = {each: {**good, **plain}[each] for each in needed}
+        if name == "fine_grouped":
+            arguments["maps"] = {2: good["maps"]}
+        assert torch.isfinite(loss(**arguments))
+        for each in set(needed) - set(plain):
+            with pytest.raises(TypeError, match=rf"^{each}: expected .*, got"):
+                loss(**{**arguments, each: wrong})
+
+
+@pytest.mark.parametrize("wrong", [5, "abc", [1], {"a": {}}, {1: 5}, {1: {"circumscribed": "x"}}])
+def test_weights_chosen_by_hand_are_a_table_of_tables(wrong) -> None:
+    for function in (edit, plan_edit):
+        with pytest.raises(TypeError, match=r"^weights.*: expected .*, got"):
+            function(None, weights=wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, "abc", [[1]], np.zeros(3), np.zeros((2, 0))])
+def test_a_mask_to_draw_is_a_picture(wrong) -> None:
+    with pytest.raises(TypeError, match=r"^mask: expected an array \(S, S\).*, got"):
+        Explanation.figure(None, mask=wrong)

@@ -223,7 +223,8 @@ class Explanation:
         Costs three or four forward passes and one backward pass per prototype. UserError for a black box.
         """
         shown = [part.index for part in self.shown(top)] if indices is None else list(indices)
-        found = find_evidence(self.run, from_picture(self.picture), shown, self.evidence.maps)
+        pixels = from_picture(self.picture)
+        found = find_evidence(self.run, pixels, shown, self.evidence.maps) if shown else {}
         return replace(self, evidence_regions=found)
 
     @checked_arguments

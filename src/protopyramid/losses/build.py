@@ -5,6 +5,7 @@ from __future__ import annotations
 from protopyramid.config.schema import Config
 from protopyramid.losses.fine import fine_tables
 from protopyramid.losses.objective import TERMS, FineOptions, LossOptions, Objective
+from protopyramid.utils.arguments import checked_type
 
 
 def build_objective(config: Config, processes: int = 1) -> Objective:
@@ -13,6 +14,7 @@ def build_objective(config: Config, processes: int = 1) -> Objective:
     >>> build_objective(Config()).weights["cluster"]
     0.8
     """
+    checked_type(config, Config, "config", "a Config, as load_config returns it")
     loss, fine = config.loss, config.loss.fine
     names, negative = config.data.classes, config.data.negative_class
     inside, outside = fine_tables(fine.inside, fine.outside, names, negative, fine.transpose)

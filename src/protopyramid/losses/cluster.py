@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from protopyramid.errors import UserError
+from protopyramid.utils.arguments import checked_tensors
 
 
+@checked_tensors(closeness="B m", labels="B", classes="m", levels="m")
 def cluster(
     closeness: Tensor,
     labels: Tensor,
@@ -30,6 +32,7 @@ def cluster(
     return -_mean_of_groups(closeness, own, levels, scope, _maxima if over == "max" else _means)
 
 
+@checked_tensors(closeness="B m", labels="B", classes="m", levels="m")
 def separation(
     closeness: Tensor, labels: Tensor, classes: Tensor, levels: Tensor, scope: str = "level"
 ) -> Tensor:

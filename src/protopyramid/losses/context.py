@@ -11,9 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from protopyramid.utils.arguments import checked_tensors
+
 SMALLEST_RISE = 0.1  # smaller ones are divided by this: a flat map has nothing to keep
 
 
+@checked_tensors(maps="B m h w", swapped="B m h w", own="bool B m", inner="bool B h w")
 def context(maps: Tensor, swapped: Tensor, own: Tensor, inner: Tensor, k: int) -> Tensor:
     """Mean over images and own-class prototypes of (1 - kept)^2.
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from protopyramid.model.cells import touching_cells
+from protopyramid.utils.arguments import checked_tensors
 
 MARGIN = 0.5  # ours, in units of similarity
 
@@ -27,6 +28,7 @@ def masked_top_mean(maps: Tensor, chosen: Tensor, k: int) -> Tensor:
     return torch.where(found, values, 0.0).sum(-1) / found.sum(-1).clamp(min=1)
 
 
+@checked_tensors(maps="B m h w", masks="B H W", own="bool B m")
 def contrast(maps: Tensor, masks: Tensor, own: Tensor, k: int, margin: float = MARGIN) -> Tensor:
     """Mean over images and own-class prototypes of max(0, margin + outside - inside).
 

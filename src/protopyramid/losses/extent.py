@@ -10,7 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from protopyramid.errors import UserError
+from protopyramid.utils.arguments import checked_tensors
 
+
+@checked_tensors(maps="B m h w", own="bool B m")
 def extent(maps: Tensor, own: Tensor, share: float) -> Tensor:
     """Mean over images and own-class prototypes of what is above half maximum beyond a share of the map.
 
@@ -18,6 +22,8 @@ def extent(maps: Tensor, own: Tensor, share: float) -> Tensor:
     -> scalar. The highest `share` of the cells, at least one, is free; for the others it is the mean of
     max(0, similarity - half maximum). Zero exactly where no more than that share is above half maximum.
     """
+    if not 0 < share <= 1:
+        raise UserError(f"share: expected a number above 0 and up to 1, got {share}")
     cells = maps.flatten(2)
     free = min(cells.shape[-1], max(1, round(share * cells.shape[-1])))
     beyond = torch.ones_like(cells, dtype=torch.bool)

@@ -14,7 +14,12 @@ from torch import Tensor
 
 from protopyramid.errors import UserError
 from protopyramid.losses.stencil import quadratic_forms, safe_sqrt, stencils
-from protopyramid.utils.arguments import check_tensor
+from protopyramid.utils.arguments import (
+    check_tensor,
+    checked_arguments,
+    checked_tensors,
+    checked_type,
+)
 
 ClassTable = Mapping[
     str, Mapping[str, float]
@@ -35,6 +40,7 @@ def outside_of(masks: Tensor) -> Tensor:
     return 1.0 - masks
 
 
+@checked_arguments
 def fine_annotation(
     maps: Tensor,
     masks: Tensor | MaskStencils,
@@ -80,6 +86,7 @@ def fine_annotation(
     return norms.sum(1).mean() / _scale(masks, per_pixel)
 
 
+@checked_tensors(masks="B H W", labels="B", classes="m")
 def fine_grouped(
     maps: Mapping[int, Tensor],
     masks: Tensor,
@@ -94,6 +101,7 @@ def fine_grouped(
     maps {level: (B, m_level, h, w)}, masks (B, H, W) 1 inside, labels (B,), classes (m,) in the order of
     the maps -> scalar, the mean over images.
     """
+    _check_levels(maps, len(masks), len(classes))
     shared = MaskStencils(masks)
     forms = torch.cat([mask_forms(by_level, shared) for by_level in maps.values()], dim=1)
     order = classes[None, :] - labels[:, None]
@@ -233,3 +241,19 @@ def _scale(masks: Tensor | MaskStencils, per_pixel: bool) -> float:
     """sqrt(H W) of masks (B, H, W), or 1."""
     height, width = (masks if isinstance(masks, Tensor) else masks.masks).shape[-2:]
     return float(height * width) ** 0.5 if per_pixel else 1.0
+
+
+def _check_levels(maps: Mapping[int, Tensor], images: int, prototypes: int) -> None:
+    """TypeError unless these are the maps, by level, of so many images and prototypes."""
+    checked_type(maps, Mapping, "maps", "a table {level: tensor (B, m, h, w)}")
+    if not maps:
+        raise TypeError("maps: expected a table {level: tensor (B, m, h, w)}, got none")
+    for level, each in maps.items():
+        check_tensor(each, f"maps[{level}]", "(B, m, h, w)", 4)
+        if len(each) != images:
+            raise TypeError(
+                f"maps[{level}]: expected {images} images as masks have, got {len(each)}"
+            )
+    found = sum(each.shape[1] for each in maps.values())
+    if found != prototypes:
+        raise TypeError(f"classes: expected one for each of {found} maps, got {prototypes}")

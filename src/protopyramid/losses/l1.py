@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from protopyramid.utils.arguments import checked_tensors
 
+
+@checked_tensors(weight="C m", classes="m")
 def l1(weight: Tensor, classes: Tensor) -> Tensor:
     """Sum of |w| over the weights between a prototype and the classes that are not its own.
 

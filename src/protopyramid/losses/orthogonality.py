@@ -7,8 +7,10 @@ from torch import Tensor
 
 from protopyramid.errors import UserError
 from protopyramid.model.similarity import SMALLEST_NORM
+from protopyramid.utils.arguments import checked_tensors
 
 
+@checked_tensors(vectors="m d", classes="m", levels="m")
 def orthogonality(
     vectors: Tensor, classes: Tensor, levels: Tensor, group: str = "class-level"
 ) -> Tensor:

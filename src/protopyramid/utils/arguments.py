@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -65,7 +65,7 @@ def check_tensor(value: Any, what: str, shape: str, dimensions: int) -> None:
 
 def check_number(value: Any, what: str) -> None:
     """TypeError unless a value is a number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise wrong_type(what, "a number", value)
 
 
@@ -96,6 +96,24 @@ def _check_list(values: Any, what: str) -> None:
         raise wrong_type(what, "a list", values)
 
 
+def _check_weights(values: Any, what: str) -> None:
+    expected = "a table {prototype: {class: weight}}"
+    checked_type(values, Mapping, what, expected)
+    for index, row in values.items():
+        check_count(index, what)
+        checked_type(row, Mapping, f"{what}[{index}]", "a table {class: weight}")
+        for name, weight in row.items():
+            check_number(weight, f"{what}[{index}][{name}]")
+
+
+def _check_picture(value: Any, what: str) -> None:
+    shape = getattr(value, "shape", None)
+    if not isinstance(shape, tuple):
+        raise wrong_type(what, "an array (S, S)", value)
+    if len(shape) != 2 or 0 in shape:
+        raise TypeError(f"{what}: expected an array (S, S), got {tuple(shape)}")
+
+
 LARGEST = 2**32 - 1  # the largest seed, and more than there is of anything
 TEXT = "a text"
 P = ParamSpec("P")
@@ -115,6 +133,7 @@ def _is_called(value: Any, what: str) -> None:
 # The check of an argument, by how it is annotated. Arguments of other types are checked where they are used.
 BY_ANNOTATION: dict[str, Check] = {
     "int": check_count,
+    "float": check_number,
     "bool": _is(bool, "True or False"),
     "str": _is(str, TEXT),
     "Place": as_path,
@@ -125,6 +144,8 @@ BY_ANNOTATION: dict[str, Check] = {
     "Sequence[str]": _check_list,
     "Sequence[int]": check_counts,
     "Sequence[int] | Required": check_counts,
+    "Weights": _check_weights,
+    "NDArray[Any]": _check_picture,
 }
 
 
@@ -174,3 +195,47 @@ def _annotated(parameter: inspect.Parameter) -> tuple[str, bool]:
     kind = parameter.annotation
     written = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
     return written.removesuffix(" | None"), written.endswith(" | None")
+
+
+def checked_tensors(**shapes: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A function that checks the shapes of its tensors, and its plain arguments, before it does anything.
+
+    Shapes are names of sides: maps="B m h w", own="bool B m". Sides of one name are equal in all tensors.
+
+    >>> @checked_tensors(scores="B m", labels="B")
+    ... def loss(scores, labels): ...
+    >>> loss([1.0], None)
+    Traceback (most recent call last):
+    ...
+    TypeError: scores: expected a tensor (B, m), got list
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        signature, checked = inspect.signature(function), checked_arguments(function)
+
+        @wraps(function)
+        def checking(*args: P.args, **kwargs: P.kwargs) -> R:
+            given, sides = signature.bind(*args, **kwargs).arguments, dict[str, int]()
+            for name, shape in shapes.items():
+                _check_shape(given[name], name, shape, sides)
+            return checked(*args, **kwargs)
+
+        return checking
+
+    return decorate
+
+
+def _check_shape(value: Any, what: str, shape: str, sides: dict[str, int]) -> None:
+    """TypeError unless a tensor has a shape; the sizes of its sides are noted in `sides`."""
+    of_bool, names = shape.startswith("bool "), shape.removeprefix("bool ").split()
+    expected = f"a {'bool ' if of_bool else ''}tensor ({', '.join(names)})"
+    if not hasattr(value, "shape") or not hasattr(value, "is_floating_point"):
+        raise wrong_type(what, expected, value)
+    size = tuple(value.shape)
+    if of_bool and str(value.dtype) != "torch.bool":
+        raise TypeError(f"{what}: expected {expected}, got {value.dtype}")
+    known = {name: sides[name] for name in names if name in sides}
+    if len(size) != len(names) or any(size[names.index(name)] != known[name] for name in known):
+        of = "".join(f", {name} = {known[name]}" for name in known)
+        raise TypeError(f"{what}: expected {expected}{of}, got {size}")
+    sides.update(zip(names, size, strict=True))
