@@ -115,5 +115,5 @@ def test_what_is_not_run_is_listed_and_counted() -> None:
     dry = [line for line in lines if line.startswith(DRY)]
     run = [line for line in lines if line not in left and line not in dry]
     assert len(left) <= 17, left
-    assert len(dry) <= 7, dry
+    assert len(dry) <= 8, dry
     assert len(run) >= 60

@@ -44,13 +44,13 @@ def test_how_often_a_prototype_matters_is_counted(client: TestClient, run: Run) 
     explained = [pp.explain(run, sample.image) for sample in samples]
     for index, use in enumerate(found):
         assert use["images"] == len(samples)
-        leading = sum(index in _three_strongest(each) for each in explained)
+        leading = sum(index in _five_strongest(each) for each in explained)
         assert use["leading"] == leading
 
 
-def _three_strongest(explanation: Any) -> set[int]:
+def _five_strongest(explanation: Any) -> set[int]:
     added = {p.index: p.contributions[explanation.predicted] for p in explanation.prototypes}
-    return set(sorted(added, key=lambda index: -added[index])[:3])
+    return set(sorted(added, key=lambda index: -abs(added[index]))[:5])
 
 
 def test_what_a_plan_tells_is_what_is_saved_where_a_manifest_holds_some_of_the_images(
