@@ -243,3 +243,7 @@ def test_a_black_box_has_no_evidence_regions(black_box: Run, lesion: Path) -> No
     assert negative_image(black_box) is None
     with pytest.raises(UserError, match="black box"):
         find_evidence(black_box, torch.zeros(1, 64, 64), [])
+
+
+def test_evidence_of_no_prototype_is_none(run: Run, lesion: Path) -> None:
+    assert run.explain(lesion).with_evidence(indices=[]).evidence_regions == {}

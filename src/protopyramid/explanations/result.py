@@ -224,7 +224,9 @@ class Explanation:
         """
         shown = [part.index for part in self.shown(top)] if indices is None else list(indices)
         pixels = from_picture(self.picture)
-        found = find_evidence(self.run, pixels, shown, self.evidence.maps) if shown else {}
+        if not shown and self.prototypes:  # of none, as asked
+            return replace(self, evidence_regions={})
+        found = find_evidence(self.run, pixels, shown, self.evidence.maps)
         return replace(self, evidence_regions=found)
 
     @checked_arguments
