@@ -1,7 +1,5 @@
 """The context loss against loops over images, prototypes and cells."""
 
-import sys
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,8 +7,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from protopyramid.losses import context as context_loss
-
-module = sys.modules[context_loss.__module__]
 
 TOLERANCE = 1e-5
 

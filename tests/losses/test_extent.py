@@ -1,7 +1,5 @@
 """The extent loss against loops over images, prototypes and cells."""
 
-import sys
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,8 +8,6 @@ from torch import Tensor
 
 from protopyramid.errors import UserError
 from protopyramid.losses import extent as extent_loss
-
-module = sys.modules[extent_loss.__module__]
 
 TOLERANCE = 1e-5
 

@@ -244,7 +244,7 @@ def _scale(masks: Tensor | MaskStencils, per_pixel: bool) -> float:
 
 
 def _check_levels(maps: Mapping[int, Tensor], images: int, prototypes: int) -> None:
-    """TypeError unless these are the maps, by level, of so many images and prototypes."""
+    """TypeError unless the maps of all levels match the number of images and of prototypes."""
     checked_type(maps, Mapping, "maps", "a table {level: tensor (B, m, h, w)}")
     if not maps:
         raise TypeError("maps: expected a table {level: tensor (B, m, h, w)}, got none")
