@@ -152,6 +152,18 @@ def test_our_variant_gives_a_reason_for_every_departure_and_for_no_other_value()
     assert departure_reason(load_config(PAPER), "loss.group") == ""
 
 
+@pytest.mark.parametrize("name", preset_names("recipe"))
+def test_a_recipe_gives_a_reason_for_every_departure_and_only_where_it_is_followed(
+    name: str,
+) -> None:
+    config = load_config(name)
+    reasons = {each.key: departure_reason(config, each.key) for each in differences(config)}
+    assert all(len(reason) > 8 for reason in reasons.values())
+    changed = load_config(name, {"data.negatives.count": 7})
+    assert departure_reason(changed, "data.balance") == ""
+    assert departure_reason(changed, "loss.group") == reasons["loss.group"]
+
+
 @pytest.mark.parametrize("name", preset_names("system"))
 def test_a_published_preset_is_compared_with_itself(name: str) -> None:
     if name != "protopyramid":

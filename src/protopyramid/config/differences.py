@@ -146,18 +146,32 @@ def own_choices(preset: str) -> dict[str, str]:
 
 
 def departure_reason(config: Config, key: str) -> str:
-    """Why our variant has the value that a configuration of it has; "" where that value is another.
+    """Why our variant, or the recipe that a configuration follows, has its value; "" where it is another.
 
     >>> departure_reason(load_config("protopyramid"), "loss.fine.reduce")
     'the batch size does not rescale the weight; no ablation'
     """
-    if config.system != VARIANT or _values(config)[key] != _preset_values(VARIANT)[key]:
+    if config.system != VARIANT:
         return ""
-    reasons = [
-        f"{each.text}; {each.note}" if each.note else each.text
-        for each in origins_below(key, preset_origins(VARIANT))
+    value = _values(config)[key]
+    for preset in (*_recipes_followed(config), VARIANT):
+        origins = origins_below(key, preset_origins(preset))
+        if origins and _preset_values(preset)[key] == value:
+            reasons = [f"{each.text}; {each.note}" if each.note else each.text for each in origins]
+            return ", ".join(dict.fromkeys(reasons))
+    return ""
+
+
+def _recipes_followed(config: Config) -> list[str]:
+    """The recipes whose own settings, those that count, a configuration has all of."""
+    here = _values(config)
+    return [
+        name
+        for name in preset_names("recipe")
+        if all(
+            here[key] == _preset_values(name)[key] for key in preset_origins(name) if key in here
+        )
     ]
-    return ", ".join(dict.fromkeys(reasons))
 
 
 def _changes(preset: str, config: Config, start: str) -> list[tuple[str, Any, Any]]:
@@ -182,7 +196,7 @@ def _is_a_start(there: str, here: str, start: str) -> bool:
 
 @cache
 def _preset_values(name: str) -> dict[str, Any]:
-    assert name in preset_names("system")
+    assert name in preset_names()
     return _values(load_config(name))
 
 
