@@ -441,6 +441,9 @@ class LossConfig(Section):
     context: NonNegative = 0.0
     """Weight of the context loss (ours): what own-class prototypes find in a part of an image stays the
     same in other surroundings. Costs a second pass of what learns."""
+    context_every: AtLeastOne = 1
+    """The context loss counts in every so many batches of an epoch, from the first on: in one of four, it
+    costs a quarter."""
     context_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Area of the part that the context loss leaves as it is, as a share of the image."""
     extent: NonNegative = 0.0

@@ -49,6 +49,7 @@ UNITS = {
     "loss.contrast": WEIGHT,
     "loss.contrast_margin": "similarity",
     "loss.context": WEIGHT,
+    "loss.context_every": "batches",
     "loss.context_share": OF_IMAGE,
     "loss.extent": WEIGHT,
     "loss.extent_shares": "fraction of the map, by level",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,12 @@ from torch import Tensor
 from protopyramid.config.schema import Config
 from protopyramid.data.manifest import read_manifest
 from protopyramid.errors import UserError
+from protopyramid.losses.objective import Losses
 from protopyramid.model import build_model
 from protopyramid.runs.folder import RunFolder
 from protopyramid.training.checkpoint import Restored
 from protopyramid.training.engine import train_run
+from protopyramid.training.phases.train import LossModule
 from protopyramid.training.schedule import Phase
 from protopyramid.training.trainer import Trainer
 
@@ -126,6 +129,41 @@ def test_validation_is_measured_every_few_epochs_and_at_the_end_of_each_phase(
     assert [line["epoch"] for line in epochs if line["validation"]] == measured
     # What is kept is chosen after projection and head fit, which are always measured.
     assert all(line["validation"] for line in lines if line["kind"] != "epoch")
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_the_context_loss_counts_in_every_so_many_batches_and_its_mean_is_over_these(
+    monkeypatch: pytest.MonkeyPatch, phantoms: Path, tmp_path: Path, every: int
+) -> None:
+    seen: list[dict[str, float]] = []
+    original = LossModule.forward
+
+    def watched(self: LossModule, *given: Any) -> Losses:
+        losses = original(self, *given)
+        seen.append({name: float(value.detach()) for name, value in losses.terms.items()})
+        return losses
+
+    monkeypatch.setattr(LossModule, "forward", watched)
+    phase = {"step": "train", "name": "only", "learns": ["neck"], "epochs": 2}
+    config = tiny(
+        train__schedule=[phase, *FINISH],
+        train__batch_size=4,
+        loss__context=1.0,
+        loss__context_every=every,
+    )
+    out = train_run(config, phantoms, tmp_path / "run")
+    epochs = [
+        line for line in RunFolder(out).read_lines("metrics.jsonl") if line["kind"] == "epoch"
+    ]
+    batches = len(seen) // 2
+    assert batches > every
+    for number, epoch in enumerate(epochs):
+        terms = seen[number * batches : (number + 1) * batches]
+        having = [place for place, each in enumerate(terms) if "context" in each]
+        assert having == list(range(0, batches, every))
+        for name in ("context", "cluster"):
+            values = [each[name] for each in terms if name in each]
+            assert epoch["losses"][name] == pytest.approx(sum(values) / len(values))
 
 
 def test_without_prototypes_every_epoch_is_measured_since_each_may_be_the_best(

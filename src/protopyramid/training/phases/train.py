@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NoReturn
@@ -122,19 +123,28 @@ class TrainPhase:
                     self.passes.train.source.prefetch(batches[place + 1].images)
                 gone = epoch + place / len(batches)
                 set_rates(self.optimiser, rate_factor(phase, gone, scale))
-                losses = self._step(batches[place], number)
+                losses = self._step(batches[place], number, self._weights(place))
                 activity.advance(note=terms(losses))
                 self._tell_time(epoch, (place + 1) / len(batches))
                 if place + 1 < len(batches):
                     self._stop_if_asked(Position(phase.number, epoch, place + 1))
         self._end_epoch(epoch, self.images / max(1e-9, reporter.clock() - started))
 
-    def _step(self, draw: Draw, epoch: int) -> dict[str, float]:
+    def _weights(self, place: int) -> dict[str, float]:
+        """The weights of the terms in the batch at a place of the epoch, where not the objective's."""
+        without_context = {"context": 0.0} if place % self._context_every else {}
+        return {**self.config.losses, **without_context}
+
+    @property
+    def _context_every(self) -> int:
+        return self.passes.config.loss.context_every
+
+    def _step(self, draw: Draw, epoch: int, weights: dict[str, float]) -> dict[str, float]:
         """One step of the optimiser; returns the terms of the loss."""
         reached("batch")
         batch = self._features(draw, epoch)
         labels = torch.from_numpy(self.passes.train.labels[draw.images]).to(self.fabric.device)
-        losses: Losses = self.module(batch, labels, dict(self.config.losses))
+        losses: Losses = self.module(batch, labels, weights)
         values = {name: float(value.detach()) for name, value in losses.terms.items()}
         diverged = not np.isfinite(float(losses.total.detach()))
         if all_reduce_max(self.fabric, int(diverged)):
@@ -208,11 +218,14 @@ class TrainPhase:
         return source.fresh(draw.images, draw.repeats, epoch)
 
     def _mean_losses(self) -> dict[str, float]:
-        """The mean of each loss term over the epoch's batches of all processes."""
+        """The mean of each loss term over the epoch's batches of all processes that have it."""
         parts = gather(self.fabric, (self.sums, self.count))
-        count = max(1, sum(count for _, count in parts))
-        names = parts[0][0]
-        return {name: sum(sums[name] for sums, _ in parts) / count for name in names}
+        means = {}
+        for name in parts[0][0]:
+            every = self._context_every if name == "context" else 1
+            batches = sum(math.ceil(count / every) for _, count in parts)
+            means[name] = sum(sums[name] for sums, _ in parts) / max(1, batches)
+        return means
 
     def _tell_time(self, epoch: int, share: float) -> None:
         """Show how long the schedule will take, and say so once, after the first optimiser steps."""
