@@ -132,8 +132,10 @@ class TrainPhase:
 
     def _weights(self, place: int) -> dict[str, float]:
         """The weights of the terms in the batch at a place of the epoch, where not the objective's."""
-        without_context = {"context": 0.0} if place % self._context_every else {}
-        return {**self.config.losses, **without_context}
+        weights = {str(name): weight for name, weight in self.config.losses.items()}
+        if place % self._context_every:
+            weights["context"] = 0.0
+        return weights
 
     @property
     def _context_every(self) -> int:
