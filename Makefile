@@ -64,9 +64,11 @@ model-card: setup
 	test $$(wc -c < model/margins.zip) -le 20000000
 	cp model/margins.zip $(SHIPPED)/margins.zip
 
-# Everything, the slow tests on two processes. Coverage is that of the quick tests: on Python 3.11, measuring the slow ones too would take far longer.
+# Everything, on two processes. Coverage is that of the quick tests: on Python 3.11, measuring the slow ones too would take far longer.
 test: lint browser
-	$(BIN)/coverage run -m pytest -q -m "not slow"
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q -n 2 -m "not slow"
+	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow
 
