@@ -50,7 +50,7 @@ def main() -> int:
         codes: collections.Counter[int] = collections.Counter()
         spent: dict[str, float] = {}
         slowest: list[tuple[float, str]] = []
-        for case in chosen:
+        for number, case in enumerate(chosen, 1):
             outcome = runner.run(case)
             counts["entry point"][case.entry] += 1
             counts["kind"][case.kind] += 1
@@ -62,11 +62,13 @@ def main() -> int:
                 print(f"FAILED {case.name}: {'; '.join(outcome.problems)}", flush=True)
                 if options.verbose:
                     print("   ", outcome.arguments, "\n", outcome.stderr[-3000:], flush=True)
+            if number % 1000 == 0:
+                print(f"{number} cases, {len(failed)} failed", flush=True)
     for what, numbers in counts.items():
         print(f"\ncases by {what}")
-        for name, number in sorted(numbers.items()):
-            mean = f"  {spent[name] / number:.2f} s" if name in spent else ""
-            print(f"{number:6d}  {name}{mean}")
+        for name, count in sorted(numbers.items()):
+            mean = f"  {spent[name] / count:.2f} s" if name in spent else ""
+            print(f"{count:6d}  {name}{mean}")
     print(f"\nexit codes: {dict(codes)}; slowest: {slowest[0] if slowest else ''}")
     print(f"{len(chosen)} cases in {time.monotonic() - start:.0f} s, {len(failed)} failed")
     return 1 if failed else 0
