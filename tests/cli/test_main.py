@@ -171,6 +171,18 @@ def test_a_warning_of_other_code_keeps_its_place() -> None:
     assert done.stderr.startswith("/elsewhere/lib.py:7: UserWarning: strange")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [(["explain", "", "a.png"], "argument 2"), (["evaluate", "run", "--data", ""], "--data")],
+)
+def test_an_empty_argument_is_refused_and_not_the_current_folder(
+    arguments: list[str], what: str, capsys
+) -> None:
+    assert cli.main(arguments) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"protopyramid: error: {what}: expected a value, got an empty text")
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_commands(shell: str) -> None:
     script = run("completion", shell)

@@ -135,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         completion_init()
     try:
+        check_none_empty(sys.argv[1:] if arguments is None else arguments)
         with own_stderr(), one_line_warnings():
             code = app(args=arguments, prog_name=NAME, standalone_mode=False)
             sys.stdout.flush()
@@ -154,6 +155,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception:
         traceback.print_exc()
         return BUG
+
+
+def check_none_empty(arguments: Sequence[str]) -> None:
+    """Refuse an empty argument: as a path it would mean the current folder, which nobody asked for.
+
+    >>> check_none_empty(["explain", "run", "a.png", "--strongest"])
+    """
+    for place, argument in enumerate(arguments):
+        if not argument:
+            before = arguments[place - 1] if place else ""
+            what = before if before.startswith("-") else f"argument {place + 1}"
+            raise UserError(f"{what}: expected a value, got an empty text; is a variable not set?")
 
 
 def _say(kind: str, message: str) -> None:
