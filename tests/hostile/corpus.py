@@ -265,22 +265,29 @@ def nested(path: Path, good: bytes, rng: random.Random) -> None:
 
 
 def changed_tree(tree: Any, rng: random.Random, values: tuple[Any, ...] = VALUES) -> Any:
-    """A tree with one to three of its nodes replaced, removed or added."""
+    """A tree with one to three of its nodes replaced, removed or added.
+
+    Values are copied: one that stood in the tree itself could be changed next, or hold its own holder.
+    """
+
+    def value() -> Any:
+        return copy.deepcopy(rng.choice(values))
+
     tree = copy.deepcopy(tree)
     for _ in range(rng.choice([1, 1, 2, 3])):
         places = list(_places(tree))
         if not places:
-            return rng.choice(values)
+            return value()
         holder, key = rng.choice(places)
         act = rng.random()
         if act < 0.7:
-            holder[key] = rng.choice(values)
+            holder[key] = value()
         elif act < 0.85:
             del holder[key]
         elif isinstance(holder, dict):
-            holder[str(rng.choice(NAMES))] = rng.choice(values)
+            holder[str(rng.choice(NAMES))] = value()
         else:
-            holder.append(rng.choice(values))
+            holder.append(value())
     return tree
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 
@@ -73,6 +74,15 @@ def test_there_are_more_than_five_thousand_cases_and_each_entry_point_meets_each
     for entry in entries.FILES:
         met = {case.kind for case in cases if case.entry == entry.label}
         assert met >= set(corpus.kinds_of(entry.kind_of_file)), entry.label
+
+
+def test_changed_trees_hold_copies_so_that_no_case_spoils_the_values_of_the_next() -> None:
+    before = repr(corpus.VALUES)
+    tree = {"a": [1, {"b": None}], "c": "d"}
+    for seed in range(300):
+        json.dumps(corpus.changed_tree(tree, random.Random(seed)))  # nothing holds itself
+    assert repr(corpus.VALUES) == before
+    assert tree == {"a": [1, {"b": None}], "c": "d"}
 
 
 def test_every_format_and_every_command_that_reads_is_an_entry_point() -> None:
