@@ -73,6 +73,21 @@ def test_copies_are_cached_in_the_precision_of_training_and_plain_images_exactly
     torch.testing.assert_close(copy_bf16.maps[3], copy.maps[3], rtol=0.05, atol=0.02)
 
 
+def test_a_cache_holds_the_augmented_images_where_the_context_loss_changes_them(
+    phantoms: Path, tmp_path: Path
+) -> None:
+    images = np.arange(5)
+    for weight in (0.0, 1.0):
+        source, _ = source_of(phantoms, tmp_path / str(weight), loss__context=weight)
+        direct = source.fixed(images, images * 0, 1, 2)
+        source.open_cache(3, 2, start_fabric(1, "32-true", "cpu"), Reporter(quiet=True))
+        copies, plain = source.fixed(images, images * 0, 1, 2), source.plain(images)
+        assert 0 not in plain.maps
+        assert (0 in copies.maps) == bool(weight)
+        if weight:
+            assert torch.equal(copies.maps[0], direct.maps[0])
+
+
 def test_a_complete_cache_is_used_again_and_another_is_built_again(
     phantoms: Path, tmp_path: Path
 ) -> None:

@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 
 from protopyramid.config import load_config
 from protopyramid.losses import build_objective
+from protopyramid.metrics.faithfulness import fillings, replace_regions
 from protopyramid.model.build import build_model
 from protopyramid.training.surroundings import (
+    FILLINGS,
     in_other_surroundings,
-    mix,
+    replaced,
     strongest_windows,
     windows_around,
 )
@@ -55,16 +57,32 @@ def test_inner_cells_are_a_cell_away_from_what_is_exchanged():
                 assert bool(inner[y, x]) == all(near)
 
 
-def test_the_next_image_of_the_batch_surrounds_the_window_at_every_resolution():
-    images = torch.rand(3, 2, 8, 8)
+@pytest.mark.parametrize("filling", range(FILLINGS))
+def test_windows_are_surrounded_as_the_measure_of_faithfulness_replaces_what_is_outside(filling):
+    """As `metrics.faithfulness` changes each image by itself, with the next one as the other image."""
+    images = torch.rand(3, 3, 32, 32)
     windows = torch.zeros(3, 4, 4, dtype=torch.bool)
     windows[:, 1:3, 0:2] = True
-    mixed = mix(images, windows)
+    windows[1] = windows[1].T.flip(1)
+    changed = replaced(images, windows, filling)
     for i in range(3):
-        for y in range(8):
-            for x in range(8):
-                source = i if windows[i, y // 2, x // 2] else (i - 1) % 3
-                assert torch.equal(mixed[i, :, y, x], images[source, :, y, x])
+        region = windows[i].repeat_interleave(8, 0).repeat_interleave(8, 1)
+        filled = fillings(images[i], images[(i - 1) % 3])[filling]
+        torch.testing.assert_close(changed[i], replace_regions(images[i], filled, ~region[None])[0])
+
+
+def test_cached_maps_of_frozen_blocks_give_what_the_images_give():
+    model = small_model()
+    images, labels = torch.rand(2, 3, 64, 64), torch.tensor([0, 2])
+    with torch.no_grad():
+        evidence = model.forward_once(images)
+        cached = model.backbone.advance({0: images}, [0, 2, 3])
+        for filling in range(FILLINGS):
+            given = (model, {0: images}, evidence, labels, 0.25, filling)
+            found = in_other_surroundings(given[0], cached, *given[2:])
+            expected = in_other_surroundings(*given)
+            for level, maps in expected.maps.items():
+                torch.testing.assert_close(found.maps[level], maps)
 
 
 def small_model():
@@ -89,23 +107,25 @@ def test_windows_lie_around_the_highest_cell_of_the_images_own_class():
 
 
 def test_exchanged_surroundings_are_those_of_images_put_together():
-    """The same as cutting the pixels: a forward pass of pictures that this test pastes."""
+    """A forward pass of pictures that the measure of faithfulness pastes, whatever surrounds the windows."""
     model = small_model()
     images = torch.rand(2, 3, 64, 64)
     labels = torch.tensor([0, 2])
     with torch.no_grad():
         evidence = model.forward_once(images)
-        found = in_other_surroundings(model, {0: images}, evidence, labels, 0.25)
         windows = strongest_windows(evidence, labels, model, 0.25).whole
-        pasted = images.flip(0).clone()
-        for i in range(2):
-            for y in range(64):
-                for x in range(64):
-                    if windows[i, y // 16, x // 16]:
-                        pasted[i, :, y, x] = images[i, :, y, x]
-        expected = model.forward_once(pasted)
-    for level, maps in expected.maps.items():
-        torch.testing.assert_close(found.maps[level], maps)
+        outside = ~windows.repeat_interleave(16, 1).repeat_interleave(16, 2)
+        for filling in range(FILLINGS):
+            found = in_other_surroundings(model, {0: images}, evidence, labels, 0.25, filling)
+            pasted = [
+                replace_regions(
+                    images[i], fillings(images[i], images[1 - i])[filling], outside[i : i + 1]
+                )
+                for i in range(2)
+            ]
+            expected = model.forward_once(torch.cat(pasted))
+            for level, maps in expected.maps.items():
+                torch.testing.assert_close(found.maps[level], maps)
 
 
 def test_a_fine_level_that_sees_little_answers_alike_and_a_coarse_one_does_not():

@@ -440,7 +440,8 @@ class LossConfig(Section):
     """Margin of the contrast loss, in units of similarity."""
     context: NonNegative = 0.0
     """Weight of the context loss (ours): what own-class prototypes find in a part of an image stays the
-    same in other surroundings. Costs a second pass of what learns."""
+    same in other surroundings. Costs a second pass of the network, and with cached maps space for the
+    augmented copies of the images themselves."""
     context_every: AtLeastOne = 1
     """The context loss counts in every so many batches of an epoch, from the first on: in one of four, it
     costs a quarter."""
@@ -724,6 +725,12 @@ class Config(Section):
                 "a model is saved only when it has just been projected and fitted"
             )
         return self
+
+    @property
+    def uses_context(self) -> bool:
+        """Whether a train phase has the context loss, which needs the images themselves."""
+        phases = [step for step in unrolled(self.train.schedule) if step.step == "train"]
+        return any(phase.losses.get("context", self.loss.context) for phase in phases)
 
 
 def fits_head(model: ModelConfig) -> bool:

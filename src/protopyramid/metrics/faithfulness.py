@@ -93,7 +93,7 @@ def gaussian(image: Tensor, deviation: float) -> Tensor:
     reach = max(1, int(np.ceil(3 * deviation)))
     offsets = torch.arange(-reach, reach + 1, dtype=torch.float64)
     kernel = torch.exp(-(offsets**2) / (2 * deviation**2))
-    kernel = (kernel / kernel.sum()).to(image.dtype)
+    kernel = (kernel / kernel.sum()).to(image)
     planes = F.pad(image[:, None], [reach] * 4, mode="replicate")
     planes = F.conv2d(planes, kernel.view(1, 1, 1, -1))
     return F.conv2d(planes, kernel.view(1, 1, -1, 1))[:, 0]

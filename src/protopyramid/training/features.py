@@ -103,8 +103,8 @@ class FeatureSource:
     def layouts(self, cut: int, copies: int) -> list[CacheLayout]:
         """What a cache at this cut would hold: images as they are and, if any, their augmented copies.
 
-        Half precision is good enough to train on, not to project on: only the copies have it. The
-        shapes are found by a dry run on one image.
+        Half precision is good enough to train on, not to project on: only the copies have it, and only
+        they hold the images too, for the context loss. The shapes are found by a dry run on one image.
         """
         size = self.config.data.image_size
         maps = self._at_cut(torch.zeros(1, 3, size, size), cut)
@@ -112,6 +112,8 @@ class FeatureSource:
         plain = CacheLayout(len(self.store), shapes, size, half=False)
         if not copies:
             return [plain]
+        if self.config.uses_context:
+            shapes = {IMAGE: (3, size, size), **shapes}
         half = self.config.train.cache.half
         return [plain, CacheLayout(len(self.store) * copies, shapes, size, half)]
 
@@ -191,6 +193,8 @@ class FeatureSource:
                 batch = self._loaded(*((rows // copies, rows % copies) if copies else (rows, None)))
                 with fabric.autocast() if copies else nullcontext():
                     maps = self._at_cut(batch.maps[IMAGE], cut)
+                if IMAGE in cache.layout.shapes:
+                    maps[IMAGE] = batch.maps[IMAGE]
                 cache.write(rows, maps, batch.masks, batch.annotated)
                 activity.advance(len(rows))
         cache.flush()

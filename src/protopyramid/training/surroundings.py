@@ -1,7 +1,8 @@
-"""Windows of images in the surroundings of other images of the batch, for the context loss (ours).
+"""Windows of images in other surroundings, for the context loss (ours).
 
-The exchange happens in the maps that a step starts from, be they images or cached maps of frozen blocks, so
-that it costs a second pass of what learns and nothing else.
+What is exchanged are pixels, by the same fillings and with the same soft edge as in the measure of
+faithfulness (`metrics.faithfulness`). An exchange in cached maps would be cheaper, but cells near the cut
+have seen what lies beyond it, and a filling makes edges that only pixels show.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from protopyramid.losses.objective import Surroundings
+from protopyramid.metrics.faithfulness import blurred, local_mean, soft_edge
+from protopyramid.model.backbones import IMAGE
 from protopyramid.model.necks import COARSEST
 from protopyramid.model.network import Evidence, PrototypeNetwork
 
 BORDER = 1  # coarsest cells along the edge of a window whose own surroundings are cut
+FILLINGS = 3  # the next image of the batch, blur, local mean; one at a time
 
 
 class Windows(NamedTuple):
@@ -33,23 +37,35 @@ def in_other_surroundings(
     evidence: Evidence,
     labels: Tensor,
     share: float,
+    filling: int = 0,
 ) -> Surroundings:
-    """What the model says of windows around the strongest own-class cells, in other images' surroundings.
+    """What the model says of windows around the strongest own-class cells, in other surroundings.
 
-    maps {block: (B, C, H, W)} at any cut, evidence of the same images, labels (B,); `share`: area of a
-    window.
+    maps {block: (B, C, H, W)} at any cut, with the images under block 0; evidence of the same images; labels
+    (B,); share: area of a window; filling: which of FILLINGS surrounds the windows.
     """
     windows = strongest_windows(evidence, labels, model, share)
-    mixed = {block: mix(each, windows.whole) for block, each in maps.items()}
+    changed = {IMAGE: replaced(maps[IMAGE], windows.whole, filling)}
+    cut = [block for block in maps if block != IMAGE]
+    mixed = model.backbone.advance(changed, cut) if cut else changed
     seen = model.evidence_from_pyramid(model.pyramid_from_maps(mixed))
     inner = {level: _resized(windows.inner, each.shape[-2:]) for level, each in seen.maps.items()}
     return Surroundings(seen.maps, inner)
 
 
-def mix(maps: Tensor, windows: Tensor) -> Tensor:
-    """Maps (B, C, H, W) inside windows bool (B, h, w), those of the next image of the batch outside."""
-    kept = _resized(windows, maps.shape[-2:])[:, None]
-    return torch.where(kept, maps, maps.roll(1, 0))
+def replaced(images: Tensor, windows: Tensor, filling: int) -> Tensor:
+    """Images (B, C, S, S) inside windows bool (B, h, w), a filling outside, with a soft edge."""
+    with torch.autocast(images.device.type, enabled=False):  # pixels keep their precision
+        inside = soft_edge(_resized(windows, images.shape[-2:]))[:, None]
+        return torch.lerp(_filling(images, filling), images, inside.to(images.dtype))
+
+
+def _filling(images: Tensor, filling: int) -> Tensor:
+    """What surrounds windows of images (B, C, S, S): 0 the next image of the batch, 1 blur, 2 local mean."""
+    if filling == 0:
+        return images.roll(1, 0)
+    make = blurred if filling == 1 else local_mean
+    return make(images.flatten(0, 1)).view_as(images)
 
 
 def strongest_windows(

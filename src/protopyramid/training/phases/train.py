@@ -31,7 +31,7 @@ from protopyramid.training.passes import Passes
 from protopyramid.training.sampling import Draw, epoch_batches
 from protopyramid.training.schedule import Phase, rate_factor
 from protopyramid.training.state import Position
-from protopyramid.training.surroundings import in_other_surroundings
+from protopyramid.training.surroundings import FILLINGS, in_other_surroundings
 from protopyramid.utils.faults import reached
 from protopyramid.utils.progress import terms
 from protopyramid.utils.signals import Stopped, StopRequest
@@ -48,15 +48,21 @@ class LossModule(nn.Module):
         self.model, self.objective = model, objective
 
     def forward(
-        self, batch: FeatureBatch, labels: Tensor, overrides: dict[str, float] | None = None
+        self,
+        batch: FeatureBatch,
+        labels: Tensor,
+        overrides: dict[str, float] | None = None,
+        filling: int = 0,
     ) -> Losses:
-        """Losses of a batch that starts from the maps of any cut."""
+        """Losses of a batch that starts from the maps of any cut; `filling`: of the context loss."""
         model, objective = self.model, self.objective
         evidence = model.evidence_from_pyramid(model.pyramid_from_maps(batch.maps))
         surroundings = None
         if objective.weights_with(overrides)["context"] and model.prototypes is not None:
             share = objective.options.context_share
-            surroundings = in_other_surroundings(model, batch.maps, evidence, labels, share)
+            surroundings = in_other_surroundings(
+                model, batch.maps, evidence, labels, share, filling
+            )
         losses: Losses = objective(
             evidence,
             labels,
@@ -123,7 +129,7 @@ class TrainPhase:
                     self.passes.train.source.prefetch(batches[place + 1].images)
                 gone = epoch + place / len(batches)
                 set_rates(self.optimiser, rate_factor(phase, gone, scale))
-                losses = self._step(batches[place], number, self._weights(place))
+                losses = self._step(batches[place], number, place)
                 activity.advance(note=terms(losses))
                 self._tell_time(epoch, (place + 1) / len(batches))
                 if place + 1 < len(batches):
@@ -141,12 +147,13 @@ class TrainPhase:
     def _context_every(self) -> int:
         return self.passes.config.loss.context_every
 
-    def _step(self, draw: Draw, epoch: int, weights: dict[str, float]) -> dict[str, float]:
-        """One step of the optimiser; returns the terms of the loss."""
+    def _step(self, draw: Draw, epoch: int, place: int) -> dict[str, float]:
+        """One step of the optimiser, in the batch at a place of the epoch; returns the terms of the loss."""
         reached("batch")
         batch = self._features(draw, epoch)
         labels = torch.from_numpy(self.passes.train.labels[draw.images]).to(self.fabric.device)
-        losses: Losses = self.module(batch, labels, weights)
+        filling = (epoch + place // self._context_every) % FILLINGS
+        losses: Losses = self.module(batch, labels, self._weights(place), filling)
         values = {name: float(value.detach()) for name, value in losses.terms.items()}
         diverged = not np.isfinite(float(losses.total.detach()))
         if all_reduce_max(self.fabric, int(diverged)):
