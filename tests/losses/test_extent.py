@@ -12,15 +12,17 @@ from protopyramid.losses import extent as extent_loss
 TOLERANCE = 1e-5
 
 
-def naive_extent(maps: Tensor, own: Tensor, share: float) -> Tensor:
-    """Mean of max(0, similarity - half maximum) beyond the highest cells, one pair at a time."""
+def naive_extent(maps: Tensor, own: Tensor, share: float, at_least: bool = False) -> Tensor:
+    """Mean of max(0, similarity - half maximum) beyond the highest cells, or of the reverse among them, one
+    pair at a time."""
     costs = []
     for i in range(len(maps)):
         for j in range(maps.shape[1]):
             cells = sorted(maps[i, j].flatten(), key=lambda cell: -cell.item())
             free = min(len(cells), max(1, round(share * len(cells))))
             half = (cells[0] + cells[-1]) / 2
-            beyond = [cell - half for cell in cells[free:]]
+            beyond = [half - cell for cell in cells[:free]] if at_least else None
+            beyond = beyond or [cell - half for cell in cells[free:]]
             if own[i, j]:
                 positive = [cell if cell > 0 else cell * 0.0 for cell in beyond]
                 costs.append(sum(positive, maps.sum() * 0.0) / max(1, len(positive)))
@@ -40,20 +42,27 @@ def problem(shape=(3, 4, 5, 6), seed=0, dtype=torch.float32):
     shape=st.tuples(*(st.integers(1, n) for n in (3, 3, 5, 5))),
     share=st.floats(0.01, 1.0),
     seed=st.integers(0, 10_000),
+    at_least=st.booleans(),
 )
-def test_loss_and_gradient_equal_loops(shape, share, seed):
+def test_loss_and_gradient_equal_loops(shape, share, seed, at_least):
     maps, own = problem(shape, seed)
     fast, slow = maps.clone().requires_grad_(), maps.double().requires_grad_()
-    ours, theirs = extent_loss(fast, own, share), naive_extent(slow, own, share)
+    ours, theirs = (
+        extent_loss(fast, own, share, at_least),
+        naive_extent(slow, own, share, at_least),
+    )
     ours.backward()
     theirs.backward()
     assert abs(ours.item() - theirs.item()) < TOLERANCE
     assert (fast.grad - slow.grad).abs().max().item() < TOLERANCE
 
 
-def test_gradient_passes_gradcheck():
+@pytest.mark.parametrize("at_least", [False, True])
+def test_gradient_passes_gradcheck(at_least):
     maps, own = problem((2, 2, 3, 4), dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda s: extent_loss(s, own, 0.2), (maps.requires_grad_(),))
+    assert torch.autograd.gradcheck(
+        lambda s: extent_loss(s, own, 0.2, at_least), (maps.requires_grad_(),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,6 +78,21 @@ def test_gradient_passes_gradcheck():
 def test_known_values(cells, share, expected):
     maps = torch.tensor(cells).view(1, 1, 2, 2)
     loss = extent_loss(maps, torch.ones(1, 1, dtype=torch.bool), share)
+    assert loss.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("cells", "share", "expected"),
+    [
+        ([1.0, 0.9, 0.3, 0.2], 0.5, 0.0),  # two cells above half are half of the map
+        ([1.0, 0.4, 0.3, 0.2], 0.5, 0.2 / 2),  # .4 is .2 below half, of two cells
+        ([1.0, 0.4, 0.3, 0.2], 0.25, 0.0),
+        ([0.8, 0.8, 0.8, 0.8], 0.75, 0.0),
+    ],
+)
+def test_known_values_of_the_least_extent(cells, share, expected):
+    maps = torch.tensor(cells).view(1, 1, 2, 2)
+    loss = extent_loss(maps, torch.ones(1, 1, dtype=torch.bool), share, at_least=True)
     assert loss.item() == pytest.approx(expected)
 
 

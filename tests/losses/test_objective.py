@@ -604,15 +604,18 @@ def test_context_is_the_mean_over_levels_of_the_change_in_other_surroundings():
     assert losses.total.item() == pytest.approx(without.total.item() + 2.0 * expected, rel=1e-5)
 
 
-def test_extent_is_the_mean_over_the_levels_that_it_limits():
+def test_extent_is_the_mean_over_the_limits_of_all_levels():
     evidence, masks, layer = batch()
     own = LABELS[:, None] == layer.classes[None, :]
-    for shares in ({2: 0.1}, {2: 0.1, 5: 0.5}, {}):
-        ours = config(extent=1.0, extent_shares=shares)
+    for shares, least in (({2: 0.1}, {}), ({2: 0.1, 5: 0.5}, {5: 0.2}), ({}, {4: 0.3}), ({}, {})):
+        ours = config(extent=1.0, extent_shares=shares, extent_least=least)
         losses = build_objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
-        by_level = [
-            extent(evidence.maps[level], own[:, layer.slices[level]], share).item()
-            for level, share in shares.items()
+        limits = [(*each, False) for each in shares.items()]
+        limits += [(*each, True) for each in least.items()]
+        terms = [
+            extent(evidence.maps[level], own[:, layer.slices[level]], share, at_least).item()
+            for level, share, at_least in limits
+            if level in evidence.maps
         ]
-        expected = sum(by_level) / len(by_level) if by_level else 0.0
+        expected = sum(terms) / len(terms) if terms else 0.0
         assert losses.terms["extent"].item() == pytest.approx(expected, rel=1e-5)

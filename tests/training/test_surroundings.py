@@ -9,11 +9,15 @@ from protopyramid.config import load_config
 from protopyramid.losses import build_objective
 from protopyramid.metrics.faithfulness import fillings, replace_regions
 from protopyramid.model.build import build_model
+from protopyramid.training import surroundings
 from protopyramid.training.surroundings import (
     FILLINGS,
+    SURROUNDED,
+    Exchange,
     in_other_surroundings,
     replaced,
     strongest_windows,
+    well_inside,
     windows_around,
 )
 
@@ -25,50 +29,81 @@ SMALL = {
 }
 
 
-@given(
-    size=st.tuples(st.integers(1, 15), st.integers(1, 15)),
-    place=st.tuples(st.floats(0, 0.99), st.floats(0, 0.99)),
-    share=st.floats(0.01, 1.0),
-)
-def test_a_window_has_its_share_holds_its_cell_and_stays_inside(size, place, share):
-    height, width = size
-    row, column = int(place[0] * height), int(place[1] * width)
-    windows = windows_around(torch.tensor([row]), torch.tensor([column]), height, width, share)
-    whole, inner = windows.whole[0], windows.inner[0]
-    sides = [max(1, round(share**0.5 * n)) for n in size]
-    assert whole[row, column]
-    assert whole.sum().item() == sides[0] * sides[1]
-    rows, columns = whole.any(1).nonzero().flatten(), whole.any(0).nonzero().flatten()
-    assert len(rows) == rows[-1] - rows[0] + 1 == sides[0]
-    assert len(columns) == columns[-1] - columns[0] + 1 == sides[1]
-    assert not (inner & ~whole).any()
+PLACES = torch.tensor([0.5, 0.1, 0.97]), torch.tensor([0.5, 0.8, 0.03])
 
 
-def test_inner_cells_are_a_cell_away_from_what_is_exchanged():
-    windows = windows_around(torch.tensor([5, 0]), torch.tensor([5, 5]), 10, 10, 0.25)
-    for whole, inner in zip(windows.whole, windows.inner, strict=True):
-        for y in range(10):
-            for x in range(10):
-                near = [
-                    whole[v, u]
-                    for v in range(max(0, y - 1), min(10, y + 2))
-                    for u in range(max(0, x - 1), min(10, x + 2))
-                ]
-                assert bool(inner[y, x]) == all(near)
+@given(share=st.floats(0.001, 1.0), size=st.integers(4, 60), seed=st.integers(0, 2**32 - 1))
+def test_a_window_is_exactly_its_share_of_the_image(share, size, seed):
+    windows = windows_around(*PLACES, size, share, seed)
+    assert windows.sum((1, 2)).tolist() == [max(1, round(share * size * size))] * 3
+
+
+def test_windows_have_another_shape_with_every_seed_and_the_same_with_the_same():
+    found = [windows_around(*PLACES, 48, 0.25, seed) for seed in range(6)]
+    assert torch.equal(found[0], windows_around(*PLACES, 48, 0.25, 0))
+    for number, windows in enumerate(found):
+        assert not any(torch.equal(windows, other) for other in found[:number])
+
+
+def test_a_window_lies_around_its_place():
+    for seed in range(20):
+        for window, row, column in zip(
+            windows_around(*PLACES, 48, 0.2, seed), *PLACES, strict=True
+        ):
+            y, x = torch.meshgrid(torch.arange(48), torch.arange(48), indexing="ij")
+            away = ((y + 0.5 - row * 48) ** 2 + (x + 0.5 - column * 48) ** 2).sqrt()
+            assert away[window].mean() < 0.75 * away[~window].mean()
+
+
+def test_even_windows_are_the_pixels_nearest_by_one_of_three_norms(monkeypatch):
+    """Discs are those of a loop; diamonds and squares are turned, but each is its own mirror image."""
+    monkeypatch.setattr(surroundings, "UNEVEN", 0.0)
+    size, share = 31, 0.2  # 192 pixels
+    middle = torch.tensor([0.5])
+    distance = {
+        (y, x): ((y - 15) ** 2 + (x - 15) ** 2) ** 0.5 for y in range(size) for x in range(size)
+    }
+    radius = sorted(distance.values())[round(share * size * size) - 1]
+    discs = 0
+    for seed in range(30):
+        window = windows_around(middle, middle, size, share, seed)[0]
+        held = {(int(y), int(x)) for y, x in window.nonzero()}
+        discs += all(distance[pixel] <= radius for pixel in held)
+        mirrored = {(size - 1 - y, size - 1 - x) for y, x in held}
+        assert len(held - mirrored) <= 4  # pixels at the same distance as the last
+    assert 3 < discs < 20
+
+
+@given(seed=st.integers(0, 1000), share=st.floats(0.05, 0.95))
+def test_cells_well_inside_are_held_whole_with_most_of_their_neighbours(seed, share):
+    window = windows_around(torch.tensor([0.3]), torch.tensor([0.6]), 40, share, seed)
+    inner = well_inside(window, 5, 10)[0]
+    held = [
+        [window[0, 8 * y : 8 * y + 8, 4 * x : 4 * x + 4].float().mean().item() for x in range(10)]
+        for y in range(5)
+    ]
+    for y in range(5):
+        for x in range(10):
+            near = [
+                held[v][u]
+                for v in range(max(0, y - 1), min(5, y + 2))
+                for u in range(max(0, x - 1), min(10, x + 2))
+            ]
+            mean = sum(near) / len(near)
+            if abs(mean - SURROUNDED) > 1e-6:
+                assert bool(inner[y, x]) == (held[y][x] == 1 and mean > SURROUNDED)
 
 
 @pytest.mark.parametrize("filling", range(FILLINGS))
 def test_windows_are_surrounded_as_the_measure_of_faithfulness_replaces_what_is_outside(filling):
     """As `metrics.faithfulness` changes each image by itself, with the next one as the other image."""
     images = torch.rand(3, 3, 32, 32)
-    windows = torch.zeros(3, 4, 4, dtype=torch.bool)
-    windows[:, 1:3, 0:2] = True
-    windows[1] = windows[1].T.flip(1)
+    windows = windows_around(*PLACES, 32, 0.25, 5)
     changed = replaced(images, windows, filling)
     for i in range(3):
-        region = windows[i].repeat_interleave(8, 0).repeat_interleave(8, 1)
         filled = fillings(images[i], images[(i - 1) % 3])[filling]
-        torch.testing.assert_close(changed[i], replace_regions(images[i], filled, ~region[None])[0])
+        expected = replace_regions(images[i], filled, ~windows[i : i + 1])[0]
+        torch.testing.assert_close(changed[i], expected)
 
 
 def test_cached_maps_of_frozen_blocks_give_what_the_images_give():
@@ -78,7 +113,7 @@ def test_cached_maps_of_frozen_blocks_give_what_the_images_give():
         evidence = model.forward_once(images)
         cached = model.backbone.advance({0: images}, [0, 2, 3])
         for filling in range(FILLINGS):
-            given = (model, {0: images}, evidence, labels, 0.25, filling)
+            given = (model, {0: images}, evidence, labels, 0.25, Exchange(filling, 7))
             found = in_other_surroundings(given[0], cached, *given[2:])
             expected = in_other_surroundings(*given)
             for level, maps in expected.maps.items():
@@ -90,11 +125,12 @@ def small_model():
     return build_model(load_config("protopyramid", SMALL)).eval()
 
 
-def test_windows_lie_around_the_highest_cell_of_the_images_own_class():
+def test_windows_lie_around_the_highest_cell_of_the_images_own_class(monkeypatch):
+    monkeypatch.setattr(surroundings, "UNEVEN", 0.0)
     model = small_model()
     evidence = model.forward_once(torch.rand(4, 3, 64, 64))
     labels = torch.tensor([0, 1, 2, 3])
-    windows = strongest_windows(evidence, labels, model, 0.05)  # one cell of 4 x 4
+    whole = strongest_windows(evidence, labels, model, 64, 1 / 64**2).whole  # one pixel
     layer = model.prototypes
     for i, label in enumerate(labels.tolist()):
         own = [
@@ -103,7 +139,8 @@ def test_windows_lie_around_the_highest_cell_of_the_images_own_class():
             if layer.classes[number] == label
         ]
         peak = torch.stack(own).amax(0)
-        assert peak[windows.whole[i]].max() == peak.max()
+        y, x = (whole[i].nonzero()[0] // 16).tolist()
+        assert peak[y, x] == peak.max()
 
 
 def test_exchanged_surroundings_are_those_of_images_put_together():
@@ -113,10 +150,10 @@ def test_exchanged_surroundings_are_those_of_images_put_together():
     labels = torch.tensor([0, 2])
     with torch.no_grad():
         evidence = model.forward_once(images)
-        windows = strongest_windows(evidence, labels, model, 0.25).whole
-        outside = ~windows.repeat_interleave(16, 1).repeat_interleave(16, 2)
         for filling in range(FILLINGS):
-            found = in_other_surroundings(model, {0: images}, evidence, labels, 0.25, filling)
+            exchange = Exchange(filling, seed=filling)
+            found = in_other_surroundings(model, {0: images}, evidence, labels, 0.25, exchange)
+            outside = ~strongest_windows(evidence, labels, model, 64, 0.25, exchange.seed).whole
             pasted = [
                 replace_regions(
                     images[i], fillings(images[i], images[1 - i])[filling], outside[i : i + 1]
@@ -129,17 +166,18 @@ def test_exchanged_surroundings_are_those_of_images_put_together():
 
 
 def test_a_fine_level_that_sees_little_answers_alike_and_a_coarse_one_does_not():
-    model = small_model()
-    images = torch.rand(2, 3, 64, 64)
+    torch.manual_seed(0)
+    model = build_model(load_config("protopyramid", {**SMALL, "data.image_size": 128})).eval()
+    images = torch.rand(2, 3, 128, 128)
     with torch.no_grad():
         evidence = model.forward_once(images)
-        found = in_other_surroundings(model, {0: images}, evidence, torch.tensor([0, 1]), 0.25)
+        found = in_other_surroundings(model, {0: images}, evidence, torch.tensor([0, 1]), 0.4)
     changes = {
         level: (found.maps[level] - maps).abs().amax(1)[found.inner[level]]
         for level, maps in evidence.maps.items()
     }
-    assert changes[2].numel() and changes[2].max() < 1e-5
-    assert changes[5].max() > 1e-4
+    assert changes[2].numel() and changes[2].median() < 1e-5
+    assert changes[5].median() > 1e-4
 
 
 def test_the_objective_asks_for_surroundings_where_the_context_loss_has_a_weight():

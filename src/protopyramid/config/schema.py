@@ -448,10 +448,12 @@ class LossConfig(Section):
     context_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Area of the part that the context loss leaves as it is, as a share of the image."""
     extent: NonNegative = 0.0
-    """Weight of the extent loss (ours): own-class prototypes of fine levels are above half
-    maximum in a small part of the image only."""
+    """Weight of the extent loss (ours): own-class prototypes are above half maximum in a small part of
+    the image on fine levels, and in a larger part on coarse ones."""
     extent_shares: dict[Level, Annotated[float, Field(gt=0, le=1)]] = {2: 0.05, 3: 0.05}
-    """That part, as a share of the map, on each level that the extent loss limits."""
+    """The largest part, as a share of the map, on each level that the extent loss limits."""
+    extent_least: dict[Level, Annotated[float, Field(gt=0, le=1)]] = {}
+    """The smallest part, likewise."""
     fine: FineLossConfig = FineLossConfig()
     """The fine-annotation loss."""
 

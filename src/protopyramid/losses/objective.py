@@ -65,6 +65,7 @@ class LossOptions:
     contrast_margin: float = MARGIN
     context_share: float = 0.25
     extent_shares: Mapping[int, float] = field(default_factory=dict)
+    extent_least: Mapping[int, float] = field(default_factory=dict)
     fine: FineOptions = field(default_factory=FineOptions)
 
 
@@ -264,15 +265,17 @@ class Objective(nn.Module):
         return torch.stack(by_level).mean()
 
     def _extent(self, batch: Batch) -> Tensor:
-        """The extent loss, averaged over the levels that have a limit."""
-        layer, shares = batch.prototypes, self.options.extent_shares
+        """The extent loss, averaged over the limits of all levels."""
+        layer, maps = batch.prototypes, batch.evidence.maps
         own = batch.labels[:, None] == layer.classes[None, :]
-        by_level = [
-            extent(batch.evidence.maps[level], own[:, rows], shares[level])
+        limits = ((self.options.extent_shares, False), (self.options.extent_least, True))
+        terms = [
+            extent(maps[level], own[:, rows], shares[level], at_least)
+            for shares, at_least in limits
             for level, rows in layer.slices.items()
             if level in shares
         ]
-        return torch.stack(by_level).mean() if by_level else _zero(batch)
+        return torch.stack(terms).mean() if terms else _zero(batch)
 
     def _lesions(self, batch: Batch) -> Lesions:
         """D' without the negative class, whose penalties are zero."""

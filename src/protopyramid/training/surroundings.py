@@ -2,11 +2,14 @@
 
 What is exchanged are pixels, by the same fillings and with the same soft edge as in the measure of
 faithfulness (`metrics.faithfulness`). An exchange in cached maps would be cheaper, but cells near the cut
-have seen what lies beyond it, and a filling makes edges that only pixels show.
+have seen what lies beyond it, and a filling makes edges that only pixels show. Those edges can look like a
+margin: with windows of one shape, a model learns to see past edges of that shape alone. So every window has
+another: a square, disc or diamond, turned by any angle, with a more or less uneven outline.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -15,17 +18,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from protopyramid.losses.objective import Surroundings
-from protopyramid.metrics.faithfulness import blurred, local_mean, soft_edge
+from protopyramid.metrics.faithfulness import blurred, largest_share, local_mean, soft_edge
 from protopyramid.model.backbones import IMAGE
 from protopyramid.model.necks import COARSEST
 from protopyramid.model.network import Evidence, PrototypeNetwork
 
-BORDER = 1  # coarsest cells along the edge of a window whose own surroundings are cut
 FILLINGS = 3  # the next image of the batch, blur, local mean; one at a time
+NORMS = (1.0, 2.0, math.inf)  # of the distance from a window's centre: diamond, disc, square
+UNEVEN = 0.15  # deviation of the outline at most, as a share of the side
+BUMPS = (3, 12)  # of an uneven outline, along a side
+SURROUNDED = 0.75  # share of the 3 x 3 cells around a cell that a window must hold for it to count
+
+
+class Exchange(NamedTuple):
+    """What surrounds the windows of a batch, of FILLINGS, and the seed of their shapes."""
+
+    filling: int = 0
+    seed: int = 0
 
 
 class Windows(NamedTuple):
-    """Square windows as cells of the coarsest map, bool (B, h, w), and the cells well inside them."""
+    """What is left of each image, bool (B, S, S), and the coarsest cells well inside it, bool (B, h, w)."""
 
     whole: Tensor
     inner: Tensor
@@ -37,15 +50,16 @@ def in_other_surroundings(
     evidence: Evidence,
     labels: Tensor,
     share: float,
-    filling: int = 0,
+    exchange: Exchange = Exchange(),  # noqa: B008 (immutable)
 ) -> Surroundings:
     """What the model says of windows around the strongest own-class cells, in other surroundings.
 
     maps {block: (B, C, H, W)} at any cut, with the images under block 0; evidence of the same images; labels
-    (B,); share: area of a window; filling: which of FILLINGS surrounds the windows.
+    (B,); share: area of a window.
     """
-    windows = strongest_windows(evidence, labels, model, share)
-    changed = {IMAGE: replaced(maps[IMAGE], windows.whole, filling)}
+    images = maps[IMAGE]
+    windows = strongest_windows(evidence, labels, model, images.shape[-1], share, exchange.seed)
+    changed = {IMAGE: replaced(images, windows.whole, exchange.filling)}
     cut = [block for block in maps if block != IMAGE]
     mixed = model.backbone.advance(changed, cut) if cut else changed
     seen = model.evidence_from_pyramid(model.pyramid_from_maps(mixed))
@@ -54,9 +68,9 @@ def in_other_surroundings(
 
 
 def replaced(images: Tensor, windows: Tensor, filling: int) -> Tensor:
-    """Images (B, C, S, S) inside windows bool (B, h, w), a filling outside, with a soft edge."""
+    """Images (B, C, S, S) inside windows bool (B, S, S), a filling outside, with a soft edge."""
     with torch.autocast(images.device.type, enabled=False):  # pixels keep their precision
-        inside = soft_edge(_resized(windows, images.shape[-2:]))[:, None]
+        inside = soft_edge(windows)[:, None]
         return torch.lerp(_filling(images, filling), images, inside.to(images.dtype))
 
 
@@ -69,9 +83,17 @@ def _filling(images: Tensor, filling: int) -> Tensor:
 
 
 def strongest_windows(
-    evidence: Evidence, labels: Tensor, model: PrototypeNetwork, share: float
+    evidence: Evidence,
+    labels: Tensor,
+    model: PrototypeNetwork,
+    size: int,
+    share: float,
+    seed: int = 0,
 ) -> Windows:
-    """Windows around the highest cell of the coarsest level's prototypes of each image's class."""
+    """Windows around the highest cell of the coarsest level's prototypes of each image's class.
+
+    size: the side of the images in pixels.
+    """
     assert model.prototypes is not None
     layer = model.prototypes
     level = COARSEST if COARSEST in evidence.maps else max(evidence.maps)
@@ -80,24 +102,57 @@ def strongest_windows(
     highest = maps.masked_fill(other[:, :, None, None], -torch.inf).amax(1)  # (B, h, w)
     height, width = highest.shape[-2:]
     cell = highest.flatten(1).argmax(1)
-    return windows_around(cell // width, cell % width, height, width, share)
+    whole = windows_around(
+        (cell // width + 0.5) / height, (cell % width + 0.5) / width, size, share, seed
+    )
+    return Windows(whole, well_inside(whole, height, width))
 
 
-def windows_around(rows: Tensor, columns: Tensor, height: int, width: int, share: float) -> Windows:
-    """Windows of a share of the map around cells, moved inside it. rows, columns (B,)."""
-    sides = [max(1, round(share**0.5 * size)) for size in (height, width)]
-    whole, inner = [], []
-    for centre, size, side in zip((rows, columns), (height, width), sides, strict=True):
-        first = (centre - side // 2).clamp(0, size - side)[:, None]
-        place = torch.arange(size, device=centre.device)[None, :]
-        last = first + side - 1
-        whole.append((place >= first) & (place <= last))
-        # Beyond the image nothing is exchanged: cells along its edge keep their surroundings there.
-        low, high = first + BORDER * (first > 0), last - BORDER * (last < size - 1)
-        inner.append((place >= low) & (place <= high))
-    return Windows(*(r[:, :, None] & c[:, None, :] for r, c in (whole, inner)))
+def windows_around(rows: Tensor, columns: Tensor, size: int, share: float, seed: int = 0) -> Tensor:
+    """Windows of that share of the image around places, each of another shape. -> bool (B, S, S).
+
+    rows, columns (B,) in [0, 1] of the image's side. The pixels nearest to the place are taken, by a norm of
+    the seed's choice, in turned axes, with a smooth random field added to the distance.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    count, device = len(rows), rows.device
+    places = (torch.arange(size, device=device) + 0.5) / size
+    y, x = places[None, :, None] - rows[:, None, None], places[None, None] - columns[:, None, None]
+    angles = (torch.rand(count, generator=draw) * math.pi).to(device)[:, None, None]
+    turned = angles.cos() * x + angles.sin() * y, angles.cos() * y - angles.sin() * x
+    axes = torch.stack(turned, -1)  # (B, S, S, 2)
+    chosen = torch.randint(len(NORMS), (count,), generator=draw).tolist()
+    distances = torch.stack(
+        [
+            torch.linalg.vector_norm(each, NORMS[number], dim=-1)
+            for each, number in zip(axes, chosen, strict=True)
+        ]
+    )
+    return largest_share(-distances - _bumps(count, size, draw).to(device), share)
+
+
+def _bumps(count: int, size: int, draw: torch.Generator) -> Tensor:
+    """A smooth random field for each window, some of them flat, others rough. -> (B, S, S)."""
+    fields = []
+    for _ in range(count):
+        grid = int(torch.randint(BUMPS[0], BUMPS[1] + 1, (1,), generator=draw))
+        noise = torch.randn(1, 1, grid, grid, generator=draw)
+        height = UNEVEN * torch.rand(1, generator=draw)
+        smooth = F.interpolate(noise, (size, size), mode="bicubic", align_corners=True)
+        fields.append(height * smooth[0, 0])
+    return torch.stack(fields)
+
+
+def well_inside(windows: Tensor, height: int, width: int) -> Tensor:
+    """The cells of a map that a window holds, and most of what is around them.
+
+    windows bool (B, S, S) -> bool (B, h, w). What lies beyond the image was not exchanged and does not count.
+    """
+    held = F.adaptive_avg_pool2d(windows[:, None].float(), (height, width))
+    around = F.avg_pool2d(held, 3, 1, padding=1, count_include_pad=False)
+    return ((held == 1) & (around >= SURROUNDED))[:, 0]
 
 
 def _resized(windows: Tensor, size: torch.Size) -> Tensor:
-    """Windows bool (B, h, w) at another size, (B, H, W)."""
+    """Cells bool (B, h, w) at another size, (B, H, W)."""
     return F.interpolate(windows[:, None].float(), size=tuple(size), mode="nearest")[:, 0] > 0

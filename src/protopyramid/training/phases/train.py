@@ -31,7 +31,7 @@ from protopyramid.training.passes import Passes
 from protopyramid.training.sampling import Draw, epoch_batches
 from protopyramid.training.schedule import Phase, rate_factor
 from protopyramid.training.state import Position
-from protopyramid.training.surroundings import FILLINGS, in_other_surroundings
+from protopyramid.training.surroundings import FILLINGS, Exchange, in_other_surroundings
 from protopyramid.utils.faults import reached
 from protopyramid.utils.progress import terms
 from protopyramid.utils.signals import Stopped, StopRequest
@@ -52,16 +52,16 @@ class LossModule(nn.Module):
         batch: FeatureBatch,
         labels: Tensor,
         overrides: dict[str, float] | None = None,
-        filling: int = 0,
+        exchange: Exchange = Exchange(),  # noqa: B008 (immutable)
     ) -> Losses:
-        """Losses of a batch that starts from the maps of any cut; `filling`: of the context loss."""
+        """Losses of a batch that starts from the maps of any cut; `exchange`: of the context loss."""
         model, objective = self.model, self.objective
         evidence = model.evidence_from_pyramid(model.pyramid_from_maps(batch.maps))
         surroundings = None
         if objective.weights_with(overrides)["context"] and model.prototypes is not None:
             share = objective.options.context_share
             surroundings = in_other_surroundings(
-                model, batch.maps, evidence, labels, share, filling
+                model, batch.maps, evidence, labels, share, exchange
             )
         losses: Losses = objective(
             evidence,
@@ -143,6 +143,16 @@ class TrainPhase:
             weights["context"] = 0.0
         return weights
 
+    def _exchange(self, epoch: int, place: int) -> Exchange:
+        """What the context loss changes in the batch at a place of the epoch: the same after a restart."""
+        turn = place // self._context_every
+        seed = int(np.random.SeedSequence([self._seed, epoch, turn]).generate_state(1)[0])
+        return Exchange((epoch + turn) % FILLINGS, seed)
+
+    @property
+    def _seed(self) -> int:
+        return self.passes.config.train.seed
+
     @property
     def _context_every(self) -> int:
         return self.passes.config.loss.context_every
@@ -152,8 +162,8 @@ class TrainPhase:
         reached("batch")
         batch = self._features(draw, epoch)
         labels = torch.from_numpy(self.passes.train.labels[draw.images]).to(self.fabric.device)
-        filling = (epoch + place // self._context_every) % FILLINGS
-        losses: Losses = self.module(batch, labels, self._weights(place), filling)
+        exchange = self._exchange(epoch, place)
+        losses: Losses = self.module(batch, labels, self._weights(place), exchange)
         values = {name: float(value.detach()) for name, value in losses.terms.items()}
         diverged = not np.isfinite(float(losses.total.detach()))
         if all_reduce_max(self.fabric, int(diverged)):
