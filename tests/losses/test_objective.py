@@ -607,14 +607,14 @@ def test_context_is_the_mean_over_levels_of_the_change_in_other_surroundings():
 def test_extent_is_the_mean_over_the_limits_of_all_levels():
     evidence, masks, layer = batch()
     own = LABELS[:, None] == layer.classes[None, :]
-    for shares, least in (({2: 0.1}, {}), ({2: 0.1, 5: 0.5}, {5: 0.2}), ({}, {4: 0.3}), ({}, {})):
-        ours = config(extent=1.0, extent_shares=shares, extent_least=least)
+    for shares in (({2: 0.1}, {}, {}), ({2: 0.1, 5: 0.5}, {4: 0.2}, {5: 0.2}), ({}, {}, {})):
+        keys = ("extent_shares", "extent_around", "extent_least")
+        ours = config(extent=1.0, **dict(zip(keys, shares, strict=True)))
         losses = build_objective(ours)(evidence, LABELS, masks, ANNOTATED, layer)
-        limits = [(*each, False) for each in shares.items()]
-        limits += [(*each, True) for each in least.items()]
         terms = [
-            extent(evidence.maps[level], own[:, layer.slices[level]], share, at_least).item()
-            for level, share, at_least in limits
+            extent(evidence.maps[level], own[:, layer.slices[level]], share, limit).item()
+            for limit, by_level in zip(("most", "around", "least"), shares, strict=True)
+            for level, share in by_level.items()
             if level in evidence.maps
         ]
         expected = sum(terms) / len(terms) if terms else 0.0

@@ -452,6 +452,8 @@ class LossConfig(Section):
     the image on fine levels, and in a larger part on coarse ones."""
     extent_shares: dict[Level, Annotated[float, Field(gt=0, le=1)]] = {2: 0.05, 3: 0.05}
     """The largest part, as a share of the map, on each level that the extent loss limits."""
+    extent_around: dict[Level, Annotated[float, Field(gt=0, le=1)]] = {}
+    """The largest part in one place, around the peak of the map, likewise."""
     extent_least: dict[Level, Annotated[float, Field(gt=0, le=1)]] = {}
     """The smallest part, likewise."""
     fine: FineLossConfig = FineLossConfig()

@@ -53,6 +53,7 @@ UNITS = {
     "loss.context_share": OF_IMAGE,
     "loss.extent": WEIGHT,
     "loss.extent_shares": "fraction of the map, by level",
+    "loss.extent_around": "fraction of the map, by level",
     "loss.extent_least": "fraction of the map, by level",
     "loss.fine.weight": WEIGHT,
     "loss.fine.inside": "weight, by class of sample and prototype",

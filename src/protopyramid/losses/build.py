@@ -28,6 +28,7 @@ def build_objective(config: Config, processes: int = 1) -> Objective:
         contrast_margin=loss.contrast_margin,
         context_share=loss.context_share,
         extent_shares=loss.extent_shares,
+        extent_around=loss.extent_around,
         extent_least=loss.extent_least,
         fine=FineOptions(fine.kind, fine.combine, fine.per_pixel, fine.share, fine.reduce),
     )

@@ -14,7 +14,7 @@ from protopyramid.errors import UserError
 from protopyramid.losses.cluster import cluster, separation
 from protopyramid.losses.context import context
 from protopyramid.losses.contrast import MARGIN, contrast
-from protopyramid.losses.extent import extent
+from protopyramid.losses.extent import Limit, extent
 from protopyramid.losses.fine import MaskStencils, fine_annotation, fine_grouped
 from protopyramid.losses.orthogonality import orthogonality
 from protopyramid.model.network import Evidence
@@ -65,6 +65,7 @@ class LossOptions:
     contrast_margin: float = MARGIN
     context_share: float = 0.25
     extent_shares: Mapping[int, float] = field(default_factory=dict)
+    extent_around: Mapping[int, float] = field(default_factory=dict)
     extent_least: Mapping[int, float] = field(default_factory=dict)
     fine: FineOptions = field(default_factory=FineOptions)
 
@@ -268,10 +269,15 @@ class Objective(nn.Module):
         """The extent loss, averaged over the limits of all levels."""
         layer, maps = batch.prototypes, batch.evidence.maps
         own = batch.labels[:, None] == layer.classes[None, :]
-        limits = ((self.options.extent_shares, False), (self.options.extent_least, True))
+        options = self.options
+        limits: tuple[tuple[Limit, Mapping[int, float]], ...] = (
+            ("most", options.extent_shares),
+            ("around", options.extent_around),
+            ("least", options.extent_least),
+        )
         terms = [
-            extent(maps[level], own[:, rows], shares[level], at_least)
-            for shares, at_least in limits
+            extent(maps[level], own[:, rows], shares[level], limit)
+            for limit, shares in limits
             for level, rows in layer.slices.items()
             if level in shares
         ]
