@@ -15,7 +15,7 @@ SYSTEMS = {
     "VGG-16": "vgg16",
     "IAIA-BL, adapted": "iaia-bl",
     "FPN-IAIA-BL": "fpn-iaia-bl",
-    "protopyramid, earlier": "earlier",
+    "protopyramid": "protopyramid",
 }
 SOURCES = ("film", "cmmd", "cesm")
 TRAINED = {"film": "film", "CMMD": "cmmd", "CESM": "cesm", "all three": "all"}

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from protopyramid.config import load_config
-from protopyramid.config.schema import Config
+from protopyramid.config.schema import Config, unrolled
 from protopyramid.errors import UserError
 from protopyramid.evaluation.comparison import read_rows
 from protopyramid.evaluation.results import read_evaluation
@@ -38,6 +38,12 @@ ELSEWHERE = (
     ("train", "threads"),
     ("train", "cache"),
 )
+# Settings of a loss, which have no effect where its weight is 0.
+OF_LOSSES = {
+    "contrast": ("contrast_margin",),
+    "context": ("context_every", "context_share"),
+    "extent": ("extent_shares", "extent_around", "extent_least"),
+}
 DIGITS = 6  # of a probability
 
 
@@ -118,8 +124,16 @@ def _config(kept: RunFolder) -> Config:
 
 
 def _what(config: Config) -> dict[str, Any]:
-    """The settings, without those that say where."""
+    """The settings, without those that say where, or have no effect."""
     tree: dict[str, Any] = config.model_dump(mode="json")
+    phases = [step for step in unrolled(config.train.schedule) if step.step == "train"]
+    for loss, keys in OF_LOSSES.items():
+        weights = [tree["loss"][loss]]
+        weights += [
+            weight for phase in phases for name, weight in phase.losses.items() if name == loss
+        ]
+        if not any(weights):
+            tree["loss"] = {key: value for key, value in tree["loss"].items() if key not in keys}
     for *path, last in ELSEWHERE:
         branch = tree
         for key in path:
