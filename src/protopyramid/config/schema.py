@@ -408,6 +408,9 @@ class FineLossConfig(Section):
         return self
 
 
+OwnLoss = Literal["contrast", "context", "extent"]
+
+
 class LossConfig(Section):
     """The objective: cross entropy plus weighted terms."""
 
@@ -730,11 +733,11 @@ class Config(Section):
             )
         return self
 
-    @property
-    def uses_context(self) -> bool:
-        """Whether a train phase has the context loss, which needs the images themselves."""
+    def uses_loss(self, name: OwnLoss) -> bool:
+        """Whether a train phase gives a loss of ours a weight."""
         phases = [step for step in unrolled(self.train.schedule) if step.step == "train"]
-        return any(phase.losses.get("context", self.loss.context) for phase in phases)
+        of_all: float = getattr(self.loss, name)
+        return any(phase.losses.get(name, of_all) for phase in phases)
 
 
 def fits_head(model: ModelConfig) -> bool:

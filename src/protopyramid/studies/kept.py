@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from protopyramid.config import load_config
-from protopyramid.config.schema import Config, unrolled
+from protopyramid.config.schema import Config, OwnLoss
 from protopyramid.errors import UserError
 from protopyramid.evaluation.comparison import read_rows
 from protopyramid.evaluation.results import read_evaluation
@@ -38,8 +38,8 @@ ELSEWHERE = (
     ("train", "threads"),
     ("train", "cache"),
 )
-# Settings of a loss, which have no effect where its weight is 0.
-OF_LOSSES = {
+# Settings of a loss, which have no effect where it has no weight.
+OF_LOSSES: dict[OwnLoss, tuple[str, ...]] = {
     "contrast": ("contrast_margin",),
     "context": ("context_every", "context_share"),
     "extent": ("extent_shares", "extent_around", "extent_least"),
@@ -126,13 +126,8 @@ def _config(kept: RunFolder) -> Config:
 def _what(config: Config) -> dict[str, Any]:
     """The settings, without those that say where, or have no effect."""
     tree: dict[str, Any] = config.model_dump(mode="json")
-    phases = [step for step in unrolled(config.train.schedule) if step.step == "train"]
     for loss, keys in OF_LOSSES.items():
-        weights = [tree["loss"][loss]]
-        weights += [
-            weight for phase in phases for name, weight in phase.losses.items() if name == loss
-        ]
-        if not any(weights):
+        if not config.uses_loss(loss):
             tree["loss"] = {key: value for key, value in tree["loss"].items() if key not in keys}
     for *path, last in ELSEWHERE:
         branch = tree

@@ -112,7 +112,7 @@ class FeatureSource:
         plain = CacheLayout(len(self.store), shapes, size, half=False)
         if not copies:
             return [plain]
-        if self.config.uses_context:
+        if self.config.uses_loss("context"):
             shapes = {IMAGE: (3, size, size), **shapes}
         half = self.config.train.cache.half
         return [plain, CacheLayout(len(self.store) * copies, shapes, size, half)]
