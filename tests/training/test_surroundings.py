@@ -1,5 +1,7 @@
 """Windows of images in the surroundings of others: where they lie, and what is exchanged."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -29,7 +31,7 @@ SMALL = {
 }
 
 
-PLACES = torch.tensor([0.5, 0.1, 0.97]), torch.tensor([0.5, 0.8, 0.03])
+PLACES = torch.tensor([[0.5], [0.1], [0.97]]), torch.tensor([[0.5], [0.8], [0.03]])
 
 
 @given(share=st.floats(0.001, 1.0), size=st.integers(4, 60), seed=st.integers(0, 2**32 - 1))
@@ -55,11 +57,35 @@ def test_a_window_lies_around_its_place():
             assert away[window].mean() < 0.75 * away[~window].mean()
 
 
+def test_a_window_around_several_places_is_what_is_nearest_to_any_of_them(monkeypatch):
+    """Even ones: no pixel outside is nearer to its nearest place than a pixel inside, by a loop."""
+    monkeypatch.setattr(surroundings, "UNEVEN", 0.0)
+    rows, columns = torch.tensor([[0.2, 0.25, 0.8]]), torch.tensor([[0.3, 0.7, 0.5]])
+    monkeypatch.setattr(surroundings, "NORMS", (2.0,))
+    size = 24
+    window = windows_around(rows, columns, size, 0.2, 3)[0]
+    nearest = torch.tensor(
+        [
+            [
+                min(
+                    math.hypot((y + 0.5) / size - row, (x + 0.5) / size - column)
+                    for row, column in zip(rows[0].tolist(), columns[0].tolist(), strict=True)
+                )
+                for x in range(size)
+            ]
+            for y in range(size)
+        ]
+    )
+    assert nearest[window].max() <= nearest[~window].min() + 1e-6
+    for row, column in zip(rows[0], columns[0], strict=True):
+        assert window[int(row * size), int(column * size)]
+
+
 def test_even_windows_are_the_pixels_nearest_by_one_of_three_norms(monkeypatch):
     """Discs are those of a loop; diamonds and squares are turned, but each is its own mirror image."""
     monkeypatch.setattr(surroundings, "UNEVEN", 0.0)
     size, share = 31, 0.2  # 192 pixels
-    middle = torch.tensor([0.5])
+    middle = torch.tensor([[0.5]])
     distance = {
         (y, x): ((y - 15) ** 2 + (x - 15) ** 2) ** 0.5 for y in range(size) for x in range(size)
     }
@@ -76,7 +102,7 @@ def test_even_windows_are_the_pixels_nearest_by_one_of_three_norms(monkeypatch):
 
 @given(seed=st.integers(0, 1000), share=st.floats(0.05, 0.95))
 def test_cells_well_inside_are_held_whole_with_most_of_their_neighbours(seed, share):
-    window = windows_around(torch.tensor([0.3]), torch.tensor([0.6]), 40, share, seed)
+    window = windows_around(torch.tensor([[0.3]]), torch.tensor([[0.6]]), 40, share, seed)
     inner = well_inside(window, 5, 10)[0]
     held = [
         [window[0, 8 * y : 8 * y + 8, 4 * x : 4 * x + 4].float().mean().item() for x in range(10)]
@@ -125,22 +151,28 @@ def small_model():
     return build_model(load_config("protopyramid", SMALL)).eval()
 
 
-def test_windows_lie_around_the_highest_cell_of_the_images_own_class(monkeypatch):
+@pytest.mark.parametrize("seed", [0, 1])
+def test_windows_lie_around_the_pooled_cells_of_the_strongest_own_prototype(monkeypatch, seed):
+    """As a loop finds it, on level 4 with even seeds and on level 5 with odd ones."""
     monkeypatch.setattr(surroundings, "UNEVEN", 0.0)
     model = small_model()
-    evidence = model.forward_once(torch.rand(4, 3, 64, 64))
+    with torch.no_grad():
+        evidence = model.forward_once(torch.rand(4, 3, 64, 64))
     labels = torch.tensor([0, 1, 2, 3])
-    whole = strongest_windows(evidence, labels, model, 64, 1 / 64**2).whole  # one pixel
-    layer = model.prototypes
+    layer, level, places = model.prototypes, 4 + seed, []
     for i, label in enumerate(labels.tolist()):
-        own = [
-            evidence.maps[5][i, number - layer.slices[5].start]
-            for number in range(*layer.slices[5].indices(len(layer.classes)))
-            if layer.classes[number] == label
-        ]
-        peak = torch.stack(own).amax(0)
-        y, x = (whole[i].nonzero()[0] // 16).tolist()
-        assert peak[y, x] == peak.max()
+        best, found = -math.inf, []
+        for number, one in enumerate(evidence.maps[level][i]):
+            if layer.classes[layer.slices[level].start + number] != label:
+                continue
+            highest = one.flatten().topk(layer.pooled_patches(level, one[None, None]))
+            rise = float(highest.values.mean() - one.mean())
+            if rise > best:
+                best, found = rise, [divmod(int(each), 4) for each in highest.indices]
+        places.append(found)
+    rows, columns = ((torch.tensor(places) + 0.5) / 4).unbind(-1)
+    windows = strongest_windows(evidence, labels, model, 64, 0.25, seed).whole
+    assert torch.equal(windows, windows_around(rows, columns, 64, 0.25, seed))
 
 
 def test_exchanged_surroundings_are_those_of_images_put_together():

@@ -20,14 +20,14 @@ from torch import Tensor
 from protopyramid.losses.objective import Surroundings
 from protopyramid.metrics.faithfulness import blurred, largest_share, local_mean, soft_edge
 from protopyramid.model.backbones import IMAGE
-from protopyramid.model.necks import COARSEST
 from protopyramid.model.network import Evidence, PrototypeNetwork
 
 FILLINGS = 3  # the next image of the batch, blur, local mean; one at a time
 NORMS = (1.0, 2.0, math.inf)  # of the distance from a window's centre: diamond, disc, square
 UNEVEN = 0.15  # deviation of the outline at most, as a share of the side
 BUMPS = (3, 12)  # of an uneven outline, along a side
-SURROUNDED = 0.75  # share of the 3 x 3 cells around a cell that a window must hold for it to count
+SURROUNDED = 0.5  # share of the 3 x 3 cells around a cell that a window must hold for it to count
+COARSE_LEVELS = 2  # windows lie around what prototypes of these find: finer cells do not see far
 
 
 class Exchange(NamedTuple):
@@ -90,45 +90,49 @@ def strongest_windows(
     share: float,
     seed: int = 0,
 ) -> Windows:
-    """Windows around the highest cell of the coarsest level's prototypes of each image's class.
+    """Windows around the k highest cells of the prototype of each image's class with the largest rise.
 
-    size: the side of the images in pixels.
+    The prototype is of one of the coarse levels, by the seed. size: the side of the images in pixels.
     """
     assert model.prototypes is not None
     layer = model.prototypes
-    level = COARSEST if COARSEST in evidence.maps else max(evidence.maps)
+    levels = sorted(evidence.maps)[-COARSE_LEVELS:]
+    level = levels[seed % len(levels)]
     maps, rows = evidence.maps[level].detach(), layer.slices[level]
+    height, width = maps.shape[-2:]
+    highest = maps.flatten(2).topk(layer.pooled_patches(level, maps), dim=-1, sorted=False)
+    rises = highest.values.mean(-1) - maps.mean((-2, -1))
     other = labels[:, None] != layer.classes[rows][None, :]
-    highest = maps.masked_fill(other[:, :, None, None], -torch.inf).amax(1)  # (B, h, w)
-    height, width = highest.shape[-2:]
-    cell = highest.flatten(1).argmax(1)
+    strongest = rises.masked_fill(other, -torch.inf).argmax(1)
+    cells = highest.indices[torch.arange(len(maps)), strongest]  # (B, k)
     whole = windows_around(
-        (cell // width + 0.5) / height, (cell % width + 0.5) / width, size, share, seed
+        (cells // width + 0.5) / height, (cells % width + 0.5) / width, size, share, seed
     )
-    return Windows(whole, well_inside(whole, height, width))
+    coarsest = evidence.maps[max(evidence.maps)].shape[-2:]
+    return Windows(whole, well_inside(whole, *coarsest))
 
 
 def windows_around(rows: Tensor, columns: Tensor, size: int, share: float, seed: int = 0) -> Tensor:
     """Windows of that share of the image around places, each of another shape. -> bool (B, S, S).
 
-    rows, columns (B,) in [0, 1] of the image's side. The pixels nearest to the place are taken, by a norm of
-    the seed's choice, in turned axes, with a smooth random field added to the distance.
+    rows, columns (B, n) in [0, 1] of the image's side: n places of each image. The pixels nearest to any of
+    them are taken, by a norm of the seed's choice, in turned axes, with a smooth random field added to the
+    distance.
     """
     draw = torch.Generator().manual_seed(seed)
     count, device = len(rows), rows.device
-    places = (torch.arange(size, device=device) + 0.5) / size
-    y, x = places[None, :, None] - rows[:, None, None], places[None, None] - columns[:, None, None]
     angles = (torch.rand(count, generator=draw) * math.pi).to(device)[:, None, None]
-    turned = angles.cos() * x + angles.sin() * y, angles.cos() * y - angles.sin() * x
-    axes = torch.stack(turned, -1)  # (B, S, S, 2)
-    chosen = torch.randint(len(NORMS), (count,), generator=draw).tolist()
-    distances = torch.stack(
-        [
-            torch.linalg.vector_norm(each, NORMS[number], dim=-1)
-            for each, number in zip(axes, chosen, strict=True)
-        ]
-    )
-    return largest_share(-distances - _bumps(count, size, draw).to(device), share)
+    norms = [NORMS[each] for each in torch.randint(len(NORMS), (count,), generator=draw).tolist()]
+    pixels = (torch.arange(size, device=device) + 0.5) / size
+    nearest = torch.full((count, size, size), torch.inf, device=device)
+    for row, column in zip(rows.unbind(1), columns.unbind(1), strict=True):
+        y = pixels[None, :, None] - row[:, None, None]
+        x = pixels[None, None] - column[:, None, None]
+        turned = angles.cos() * x + angles.sin() * y, angles.cos() * y - angles.sin() * x
+        axes = torch.stack(turned, -1)  # (B, S, S, 2)
+        away = [torch.linalg.vector_norm(*each, dim=-1) for each in zip(axes, norms, strict=True)]
+        nearest = torch.minimum(nearest, torch.stack(away))
+    return largest_share(-nearest - _bumps(count, size, draw).to(device), share)
 
 
 def _bumps(count: int, size: int, draw: torch.Generator) -> Tensor:
