@@ -14,6 +14,7 @@ from protopyramid.studies.plan import read_study, variant_config
 STUDIES = Path(__file__).parents[2] / "studies"
 OUTLINED = STUDIES / "kept" / "outlined"
 KEPT = [path.parent for path in sorted(OUTLINED.glob(f"*/*/{SETTINGS}"))]
+PLAIN = OUTLINED / "seed-0" / "protopyramid-all"  # without the context and the extent loss
 ELSEWHERE = {"model.backbone.weights": "vgg16.safetensors", "train.precision": "bf16-mixed"}
 
 
@@ -28,7 +29,7 @@ def test_every_kept_run_has_the_settings_that_its_study_trains_today(folder):
 
 def kept_config(changes) -> Config:
     """Settings of a kept run with changes, by dotted keys."""
-    tree = json.loads((KEPT[0] / SETTINGS).read_text(encoding="utf-8"))
+    tree = json.loads((PLAIN / SETTINGS).read_text(encoding="utf-8"))
     for key, value in changes.items():
         *path, last = key.split(".")
         branch = tree
@@ -52,7 +53,7 @@ def kept_config(changes) -> Config:
     ],
 )
 def test_a_kept_run_counts_where_all_settings_with_an_effect_are_the_same(changes, counts):
-    found = kept_on_source(RunFolder(KEPT[0]), kept_config(changes), "any", "cesm")
+    found = kept_on_source(RunFolder(PLAIN), kept_config(changes), "any", "cesm")
     assert (found is not None) == counts
 
 
@@ -64,7 +65,7 @@ def test_the_weight_of_a_phase_gives_a_loss_its_effect(tmp_path):
     ]
     tree = kept_config({"train.schedule": schedule}).model_dump(mode="json")
     (tmp_path / SETTINGS).write_text(json.dumps(tree), encoding="utf-8")
-    (tmp_path / "evaluation").symlink_to(KEPT[0] / "evaluation")
+    (tmp_path / "evaluation").symlink_to(PLAIN / "evaluation")
     same = kept_config({"train.schedule": schedule})
     other = kept_config({"train.schedule": schedule, "loss.extent_shares": {2: 0.5}})
     assert kept_on_source(RunFolder(tmp_path), same, "any", "cesm") is not None
