@@ -72,3 +72,26 @@ def test_a_restored_training_drops_the_records_after_its_checkpoint(tmp_path: Pa
     again.save(Position(0, 3))
     numbers = sorted(path.name for path in (tmp_path / "checkpoint").glob("0*"))
     assert numbers == ["00000002.safetensors", "00000003.safetensors"]
+
+
+def test_a_training_that_was_stopped_within_epochs_leaves_the_checkpoints_of_one_that_was_not(
+    tmp_path: Path,
+) -> None:
+    def train(folder: Path, stops: dict[int, list[int]]) -> dict[str, bytes]:
+        torch.manual_seed(0)
+        kept = keeper(folder)
+        for epoch in range(4):
+            for batch in stops.get(epoch, []):
+                kept.save(Position(0, epoch, batch))
+                restored = load_checkpoint(RunFolder(folder))
+                assert restored is not None
+                assert restored.state.position == Position(0, epoch, batch)
+                kept = keeper(folder)
+                kept.restore(restored)
+            set_weight(kept, epoch)
+            kept.save(Position(0, epoch + 1))
+        return {path.name: path.read_bytes() for path in (folder / "checkpoint").glob("0*")}
+
+    whole = train(tmp_path / "whole", {})
+    assert sorted(whole) == ["00000003.safetensors", "00000004.safetensors"]
+    assert train(tmp_path / "stopped", {1: [2], 2: [1, 1, 3]}) == whole

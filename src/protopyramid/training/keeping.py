@@ -28,7 +28,7 @@ class Keeper:
     def __init__(self, folder: RunFolder, fabric: Fabric, model: nn.Module, board: Board) -> None:
         self.folder, self.fabric, self.model, self.board = folder, fabric, model, board
         self.state = State(Position())
-        self._checkpoints = 0  # written so far
+        self._checkpoints = 0  # written so far, at the end of an epoch or a step
 
     @property
     def saved(self) -> bool:
@@ -38,7 +38,8 @@ class Keeper:
     def restore(self, restored: Restored) -> None:
         """Continue from a checkpoint: its model, its state, and the records up to it."""
         restore_model(self.model, restored.model)
-        self.state, self._checkpoints = restored.state, restored.number
+        self.state = restored.state
+        self._checkpoints = restored.number - restored.state.position.within_epoch
         on_rank_zero(self.fabric, self._drop_later_records)
 
     def save(
@@ -48,16 +49,21 @@ class Keeper:
         sums: Mapping[str, float] | None = None,
         count: int = 0,
     ) -> None:
-        """Write a checkpoint; within a train phase, with its optimiser and the epoch's loss terms."""
+        """Write a checkpoint; within a train phase, with its optimiser and the epoch's loss terms.
+
+        One within an epoch has the number of the next, which replaces it: a training that was stopped leaves
+        the same files as one that was not.
+        """
         self.state.position = position
         self.state.sums, self.state.count = dict(sums or {}), count
-        self._checkpoints += 1
+        number = self._checkpoints + 1
         on_rank_zero(
             self.fabric,
             lambda: save_checkpoint(
-                self.folder, self._checkpoints, self.state, self.model.state_dict(), optimiser
+                self.folder, number, self.state, self.model.state_dict(), optimiser
             ),
         )
+        self._checkpoints = number - position.within_epoch
 
     def record(self, position: Position, record: Mapping[str, Any]) -> None:
         """Append a record to metrics.jsonl, and its scalars to TensorBoard."""

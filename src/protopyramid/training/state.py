@@ -44,6 +44,11 @@ class Position:
         """For comparing two positions."""
         return (self.phase, self.epoch, self.batch)
 
+    @property
+    def within_epoch(self) -> bool:
+        """Whether an epoch has begun and is not done."""
+        return self.batch > 0
+
 
 @dataclass
 class State:
